@@ -1,8 +1,7 @@
 // Gradients of the layer that predicts the token after the next, and of the head above it, against
 // central differences in double. Both outputs of the layer and both losses of the head count.
 #include "base/host.h"
-#include "kernels/backend_table.h"
-#include "kernels/interpret.h"
+#include "fixtures/kernels/gradient_fixture.h"
 #include "model/model.h"
 #include "op/step.h"
 
@@ -16,28 +15,6 @@
 
 enum { SEQS = 2, SEQ = 5, ROWS = SEQS * SEQ, LAYERS = 1, VOCAB = 20 };
 
-typedef struct subject {
-    arena *a;
-    op_program *p;
-    kern_interpret *it;
-} subject;
-
-static void must(status st)
-{
-    if (st != ST_OK) print_error("%s\n", error_last()->text);
-    assert_int_equal(st, ST_OK);
-}
-
-// A value in [-1, 1) by tensor and element.
-static double value_of(int64_t tensor, int64_t element)
-{
-    uint64_t x = (uint64_t)(tensor * 7919 + element + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    x ^= x >> 29;
-    x *= UINT64_C(0xbf58476d1ce4e5b9);
-    x ^= x >> 32;
-    return (double)(x >> 11) * 0x1p-52 - 1.0;
-}
-
 static double batch_value(const op_tensor *t, int64_t element)
 {
     const bool is_id = strstr(t->name, "ids") != NULL || strstr(t->name, "labels") != NULL;
@@ -47,24 +24,27 @@ static double batch_value(const op_tensor *t, int64_t element)
     return (double)((element * 7 + 3) % VOCAB);
 }
 
-static void fill(const subject *s)
+// Of a layer: its outputs times fixed numbers. Of the head: both losses of all tokens.
+static double loss(const gradient_subject *s)
 {
-    for (tensor_id t = 0; t < (tensor_id)s->p->tensor_count; t++) {
-        const op_tensor *tensor = &s->p->tensors[t];
-        const bool is_given = tensor->role == ROLE_INPUT || tensor->role == ROLE_WEIGHT ||
-                              tensor->role == ROLE_CONSTANT || tensor->role == ROLE_INPUT_GRAD ||
-                              tensor->role == ROLE_BATCH;
-        if (!is_given || tensor->view_of != TENSOR_NONE) continue;
-        const int64_t count = kern_interpret_elements(s->it, t);
-        for (int64_t e = 0; e < count; e++) {
-            const bool is_batch = tensor->role == ROLE_BATCH;
-            kern_interpret_put(s->it, t, e, is_batch ? batch_value(tensor, e) : value_of(t, e));
+    double sum = 0.0;
+    const int64_t nodes = s->p->lists[OP_BACKWARD_WEIGHT].count;
+    must(kern_interpret_run(s->it, OP_FORWARD, false));
+    if (s->p->output_count > 0) return gradient_outputs(s);
+    must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
+    for (int64_t i = 0; i < nodes; i++) {
+        const op_node *node = &s->p->lists[OP_BACKWARD_WEIGHT].nodes[i];
+        if (node->code != OP_HEAD_LOSS) continue;
+        for (int64_t e = 0; e < ROWS; e++) {
+            sum += kern_interpret_get(s->it, node->out[0], e) /
+                   op_loss_divisor(&node->attrs, s->divisor);
         }
     }
+    return sum;
 }
 
 // Row `row` of a model with a layer above the last norm: LAYERS + 1, or the head behind it.
-static void subject_init(subject *s, bool is_latent, int32_t row)
+static void subject_init(gradient_subject *s, bool is_latent, int32_t row)
 {
     run_config r = {.model = {.layers = LAYERS,
                               .dim = 12,
@@ -77,7 +57,7 @@ static void subject_init(subject *s, bool is_latent, int32_t row)
                               .mtp_layers = -1},
                     .train = {.seq = SEQ}};
     decoder_spec spec;
-    memset(s, 0, sizeof(*s));
+    *s = (gradient_subject){.divisor = 2.0, .loss = loss};
     must(arena_create("gradients", 0, &s->a));
     must(model_spec_from_config(host_real(), s->a, &r, &spec));
     // Without experts, whose choice has no slope: all layers below are dense, so this one is too.
@@ -106,94 +86,21 @@ static void subject_init(subject *s, bool is_latent, int32_t row)
     assert_int_equal(m->next_rows, 1);
     assert_int_equal(m->layer_count, LAYERS + 3);
     s->p = m->programs[m->layers[row].program];
-    for (int64_t t = 0; t < s->p->tensor_count; t++) {
-        if (s->p->tensors[t].type < DTYPE_F64) s->p->tensors[t].type = DTYPE_F64;
-    }
-    static const kern_context ref = {.backend = &kern_backend_ref};
-    kern_interpret_config wanted = {.program = s->p, .context = &ref, .loss_divisor = 2.0};
-    wanted.bound.value[EXTENT_TOKENS] = ROWS;
-    wanted.bound.value[EXTENT_SEQS] = SEQS;
-    must(kern_interpret_create(s->a, &wanted, &s->it));
-    fill(s);
-}
-
-// Of a layer: its outputs times fixed numbers. Of the head: both losses of all tokens.
-static double loss(const subject *s)
-{
-    double sum = 0.0;
-    const int64_t nodes = s->p->lists[OP_BACKWARD_WEIGHT].count;
-    must(kern_interpret_run(s->it, OP_FORWARD, false));
-    for (int k = 0; k < s->p->output_count; k++) {
-        const tensor_id y = s->p->outputs[k], d = s->p->d_outputs[k];
-        for (int64_t e = 0; e < kern_interpret_elements(s->it, y); e++) {
-            sum += kern_interpret_get(s->it, y, e) * kern_interpret_get(s->it, d, e);
-        }
-    }
-    if (s->p->output_count > 0) return sum;
-    must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
-    for (int64_t i = 0; i < nodes; i++) {
-        const op_node *node = &s->p->lists[OP_BACKWARD_WEIGHT].nodes[i];
-        if (node->code != OP_HEAD_LOSS) continue;
-        for (int64_t e = 0; e < ROWS; e++) {
-            sum += kern_interpret_get(s->it, node->out[0], e) / op_loss_divisor(&node->attrs, 2.0);
-        }
-    }
-    return sum;
-}
-
-static double slope(const subject *s, tensor_id t, int64_t element)
-{
-    const double step = 1e-5, here = kern_interpret_get(s->it, t, element);
-    kern_interpret_put(s->it, t, element, here + step);
-    const double above = loss(s);
-    kern_interpret_put(s->it, t, element, here - step);
-    const double below = loss(s);
-    kern_interpret_put(s->it, t, element, here);
-    return (above - below) / (2.0 * step);
-}
-
-// Compares with the sum of all gradients of the tensor: each use of a weight has its own.
-static void tensor_check(const subject *s, tensor_id t)
-{
-    const int64_t count = kern_interpret_elements(s->it, t);
-    double *got = NULL, worst = 0.0, largest = 1e-2;
-    int found = 0;
-    must(arena_new(s->a, count, &got));
-    (void)loss(s);
-    must(kern_interpret_run(s->it, OP_BACKWARD_INPUT, false));
-    if (s->p->output_count > 0) must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
-    for (tensor_id d = 0; d < (tensor_id)s->p->tensor_count; d++) {
-        bool is_mine = s->p->tensors[d].role == ROLE_WEIGHT_GRAD && s->p->tensors[d].of == t;
-        for (int k = 0; k < s->p->input_count; k++) {
-            is_mine = is_mine || (s->p->inputs[k] == t && s->p->d_inputs[k] == d);
-        }
-        found += is_mine ? 1 : 0;
-        for (int64_t e = 0; is_mine && e < count; e++) got[e] += kern_interpret_get(s->it, d, e);
-    }
-    assert_true(found >= 1);
-    for (int64_t e = 0; e < count; e++) {
-        const double want = slope(s, t, e), error = fabs(want - got[e]);
-        worst = fmax(worst, isnan(error) ? HUGE_VAL : error);
-        largest = fmax(largest, fabs(want));
-    }
-    if (worst > 1e-6 * largest) {
-        print_error("the gradient of %s is off by %g of its largest\n", s->p->tensors[t].name,
-                    worst / largest);
-    }
-    assert_true(worst <= 1e-6 * largest);
+    gradient_open(s, ROWS, SEQS, 0);
+    gradient_fill(s, batch_value);
 }
 
 // Returns the number of inputs and weights.
 static int row_check(bool is_latent, int32_t row)
 {
-    subject s;
+    gradient_subject s;
     int checked = 0;
     subject_init(&s, is_latent, row);
     for (tensor_id t = 0; t < (tensor_id)s.p->tensor_count; t++) {
         const op_tensor *tensor = &s.p->tensors[t];
         if (tensor->role != ROLE_INPUT && tensor->role != ROLE_WEIGHT) continue;
         if (tensor->view_of != TENSOR_NONE) continue;
-        tensor_check(&s, t);
+        assert_true(gradient_is_right(&s, is_latent ? "latent" : "dense", t));
         checked++;
     }
     arena_destroy(s.a);

@@ -5,8 +5,8 @@
 // moved by +-h, the forward list runs again on `ref` in fp64, and the slope is compared with the
 // gradients of the backward lists. The last case is a network of two transformer blocks, which also
 // runs with recomputation and then has the same gradients to the bit.
+#include "fixtures/kernels/gradient_fixture.h"
 #include "fixtures/kernels/sample_fixture.h"
-#include "kernels/interpret.h"
 #include "kernels/kernels_internal.h"
 
 #include <setjmp.h>
@@ -505,17 +505,11 @@ static status build_network(op_program *p)
 
 // ---- running them -------------------------------------------------------------------------------
 
-typedef struct subject {
-    arena *a;
-    op_program *p;
-    kern_interpret *it;
-    double divisor;
-} subject;
-
 // Names determine the range of integers: ids and labels of VOCAB, positions of PLACES, documents of
 // two.
-static double integer_value(const char *name, int64_t row)
+static double integer_value(const op_tensor *t, int64_t row)
 {
+    const char *name = t->name;
     if (strcmp(name, "positions") == 0) return (double)(row % SEQ * 2 % PLACES);
     if (strcmp(name, "documents") == 0) return row % SEQ < 3 ? 0.0 : 1.0;
     if (strcmp(name, "experts") == 0) return (double)(row * 3 % 7 < 4 ? row * 3 % 7 : -1);
@@ -523,145 +517,42 @@ static double integer_value(const char *name, int64_t row)
     return (double)(row * 5 % VOCAB);
 }
 
-static void fill(subject *s)
+// sum(c * output), or the head's mean loss, whose node makes everything at once.
+static double loss(const gradient_subject *s)
 {
-    for (tensor_id t = 0; t < (tensor_id)s->p->tensor_count; t++) {
-        const op_tensor *tensor = &s->p->tensors[t];
-        const bool is_given = tensor->role == ROLE_INPUT || tensor->role == ROLE_WEIGHT ||
-                              tensor->role == ROLE_CONSTANT || tensor->role == ROLE_INPUT_GRAD ||
-                              tensor->role == ROLE_BATCH;
-        if (!is_given || tensor->view_of != TENSOR_NONE) continue;
-        const int64_t count = kern_interpret_elements(s->it, t);
-        for (int64_t e = 0; e < count; e++) {
-            const double value = tensor->role == ROLE_BATCH ? integer_value(tensor->name, e)
-                                                            : test_uniform(11, t, e);
-            kern_interpret_put(s->it, t, e, value);
-        }
-    }
+    double sum = 0.0;
+    must(kern_interpret_run(s->it, OP_FORWARD, false));
+    if (s->p->output_count > 0) return gradient_outputs(s);
+    must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
+    const op_node *head = &s->p->lists[OP_BACKWARD_WEIGHT].nodes[0];
+    assert_int_equal(head->code, OP_HEAD_LOSS);
+    if (s->p->lists[OP_BACKWARD_WEIGHT].count > 1) head++; // OBJECTIVE
+    const int64_t count = kern_interpret_elements(s->it, head->out[0]);
+    for (int64_t e = 0; e < count; e++) sum += kern_interpret_get(s->it, head->out[0], e);
+    return sum / s->divisor;
 }
 
-static void subject_init(subject *s, const example *x, op_recompute policy)
+static void subject_init(gradient_subject *s, const example *x, op_recompute policy)
 {
-    memset(s, 0, sizeof(*s));
+    *s = (gradient_subject){.divisor = 3.0, .loss = loss};
     must(arena_create("gradient test", 0, &s->a));
     must(op_program_create(s->a, PURPOSE_TRAIN, DTYPE_F64, DTYPE_F64, &s->p));
     must(x->build(s->p));
     must(op_program_differentiate(s->p));
     must(op_program_recompute(s->p, policy));
-    // Statistics and losses too: fp32 is too coarse for differences.
-    for (int64_t t = 0; t < s->p->tensor_count; t++) {
-        if (s->p->tensors[t].type < DTYPE_F64) s->p->tensors[t].type = DTYPE_F64;
-    }
-    s->divisor = 3.0;
-    static const kern_context ref = {.backend = &kern_backend_ref};
-    kern_interpret_config config = {
-        .program = s->p, .context = &ref, .first_sequence = 4, .loss_divisor = s->divisor};
-    config.bound.value[EXTENT_TOKENS] = ROWS;
-    config.bound.value[EXTENT_SEQS] = SEQS;
-    config.bound.value[EXTENT_CACHE] = ROWS;
-    must(kern_interpret_create(s->a, &config, &s->it));
-    fill(s);
-}
-
-static bool has_head(const subject *s)
-{
-    return s->p->output_count == 0;
-}
-
-// sum(c * output), or the head's mean loss, whose node makes everything at once.
-static double loss(subject *s)
-{
-    double sum = 0.0;
-    must(kern_interpret_run(s->it, OP_FORWARD, false));
-    if (has_head(s)) {
-        must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
-        const op_node *head = &s->p->lists[OP_BACKWARD_WEIGHT].nodes[0];
-        assert_int_equal(head->code, OP_HEAD_LOSS);
-        if (s->p->lists[OP_BACKWARD_WEIGHT].count > 1) head++; // OBJECTIVE
-        const int64_t count = kern_interpret_elements(s->it, head->out[0]);
-        for (int64_t e = 0; e < count; e++) sum += kern_interpret_get(s->it, head->out[0], e);
-        return sum / s->divisor;
-    }
-    for (int o = 0; o < s->p->output_count; o++) {
-        const tensor_id y = s->p->outputs[o], c = s->p->d_outputs[o];
-        const int64_t count = kern_interpret_elements(s->it, y);
-        for (int64_t e = 0; e < count; e++) {
-            sum += kern_interpret_get(s->it, y, e) * kern_interpret_get(s->it, c, e);
-        }
-    }
-    return sum;
-}
-
-static void backward(subject *s)
-{
-    must(kern_interpret_run(s->it, OP_RECOMPUTE, false));
-    must(kern_interpret_run(s->it, OP_BACKWARD_INPUT, false));
-    must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
-}
-
-// The sum over a weight's uses, or the gradient of an input; false if it has none.
-static bool gradient_of(const subject *s, tensor_id t, int64_t element, double *out)
-{
-    *out = 0.0;
-    bool found = false;
-    for (int i = 0; i < s->p->input_count; i++) {
-        if (s->p->inputs[i] != t || s->p->d_inputs[i] == TENSOR_NONE) continue;
-        *out = kern_interpret_get(s->it, s->p->d_inputs[i], element);
-        found = true;
-    }
-    for (tensor_id g = 0; g < (tensor_id)s->p->tensor_count; g++) {
-        const op_tensor *tensor = &s->p->tensors[g];
-        if (tensor->role != ROLE_WEIGHT_GRAD || tensor->of != t) continue;
-        *out += kern_interpret_get(s->it, g, element);
-        found = true;
-    }
-    return found;
-}
-
-static double slope(subject *s, tensor_id t, int64_t element)
-{
-    const double step = 1e-5, here = kern_interpret_get(s->it, t, element);
-    kern_interpret_put(s->it, t, element, here + step);
-    const double above = loss(s);
-    kern_interpret_put(s->it, t, element, here - step);
-    const double below = loss(s);
-    kern_interpret_put(s->it, t, element, here);
-    return (above - below) / (2.0 * step);
-}
-
-// Checks one tensor: the largest error over the largest slope.
-static int check_tensor(subject *s, const char *name, tensor_id t)
-{
-    const int64_t count = kern_interpret_elements(s->it, t);
-    double *analytic;
-    must(arena_new(s->a, count, &analytic));
-    (void)loss(s);
-    backward(s);
-    for (int64_t e = 0; e < count; e++) {
-        if (gradient_of(s, t, e, &analytic[e])) continue;
-        print_error("%s: %s has no gradient\n", name, s->p->tensors[t].name);
-        return 1;
-    }
-    double worst = 0.0, largest = 1e-2;
-    for (int64_t e = 0; e < count; e++) {
-        const double numeric = slope(s, t, e), error = fabs(numeric - analytic[e]);
-        worst = fmax(worst, isnan(error) ? HUGE_VAL : error);
-        largest = fmax(largest, fabs(numeric));
-    }
-    if (worst <= 1e-6 * largest) return 0;
-    print_error("%s: gradient of %s is off by %g of its largest\n", name, s->p->tensors[t].name,
-                worst / largest);
-    return 1;
+    gradient_open(s, ROWS, SEQS, 4);
+    gradient_fill(s, integer_value);
 }
 
 static int check_example(const example *x)
 {
-    subject s;
+    gradient_subject s;
     subject_init(&s, x, RECOMPUTE_NONE);
     int failures = 0;
     for (tensor_id t = 0; t < (tensor_id)s.p->tensor_count; t++) {
         const tensor_role role = s.p->tensors[t].role;
-        if (role == ROLE_WEIGHT || role == ROLE_INPUT) failures += check_tensor(&s, x->name, t);
+        if (role == ROLE_WEIGHT || role == ROLE_INPUT)
+            failures += gradient_is_right(&s, x->name, t) ? 0 : 1;
     }
     arena_destroy(s.a);
     return failures;
@@ -721,7 +612,7 @@ static void test_rules_are_covered(void **state)
     (void)state;
     bool seen[OP_CODE_COUNT] = {false};
     for (int64_t i = 0; i < COUNT_OF(examples); i++) {
-        subject s;
+        gradient_subject s;
         subject_init(&s, &examples[i], RECOMPUTE_NONE);
         for (int list = 0; list < OP_LIST_COUNT; list++) {
             for (int64_t n = 0; n < s.p->lists[list].count; n++) {
@@ -741,7 +632,7 @@ static void test_rules_are_covered(void **state)
 
 // Fills tensors that the forward list made and the policy does not keep with NaN before the
 // backward lists run.
-static void forget(subject *s, op_recompute policy)
+static void forget(const gradient_subject *s, op_recompute policy)
 {
     for (int64_t n = 0; n < s->p->lists[OP_FORWARD].count; n++) {
         const op_node *node = &s->p->lists[OP_FORWARD].nodes[n];
@@ -760,18 +651,18 @@ static void test_recompute(void **state)
 {
     (void)state;
     const example network = {"network", build_network};
-    subject plain;
+    gradient_subject plain;
     subject_init(&plain, &network, RECOMPUTE_NONE);
     (void)loss(&plain);
-    backward(&plain);
+    gradient_backward(&plain);
     const op_recompute policies[] = {RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
     for (int64_t i = 0; i < COUNT_OF(policies); i++) {
-        subject s;
+        gradient_subject s;
         subject_init(&s, &network, policies[i]);
         assert_true(s.p->lists[OP_RECOMPUTE].count > 0);
         (void)loss(&s);
         forget(&s, policies[i]);
-        backward(&s);
+        gradient_backward(&s);
         for (tensor_id t = 0; t < (tensor_id)plain.p->tensor_count; t++) {
             const tensor_role role = plain.p->tensors[t].role;
             if (role != ROLE_WEIGHT && role != ROLE_INPUT) continue;
