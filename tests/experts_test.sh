@@ -18,13 +18,8 @@ loss() { sed -n "s/^{\"step\": $2,.*\"loss\": \([0-9.]*\).*/\1/p" "$1/metrics.js
 
 code "strict, one rank" 0 train one $strict
 want=$(digest one)
-number=0
-for layout in "layout.dp=2 layout.zero=3 train.recompute=selective" "layout.pp=2 train.recompute=full" \
-    "layout.dp=2 layout.ep=2 train.micro_batch=2"; do
-    number=$((number + 1))
-    code "$layout" 0 train "l$number" $strict $layout
-    same "$layout: the same digest" "$(digest "l$number")" "$want"
-done
+same_digests "$want" l "$strict" "layout.dp=2 layout.zero=3 train.recompute=selective" "layout.pp=2 train.recompute=full" \
+    "layout.dp=2 layout.ep=2 train.micro_batch=2"
 code "two steps" 0 train resumed $strict train.steps=2 layout.dp=4 layout.ep=4
 code "two more" 0 train resumed $strict layout.dp=4 layout.ep=2 layout.zero=1
 same "go on exactly" "$(digest resumed)" "$want"
@@ -82,18 +77,13 @@ same "the same loads and losses" "$(loads parts)" "$(loads whole)"
 code "losses of micro-batches" 0 train wholes $strict $pieces moe.aux_loss_scope=micro train.micro_batch=2
 code "of pieces of micro-batches" 0 train parts2 $strict $pieces $cut moe.aux_loss_scope=micro train.micro_batch=2
 same "to the same bits, too" "$(digest parts2)" "$(digest wholes)"
-code "cp cuts sequences" 0 train parts3 $pieces determinism.tp_shards=1 layout.cp=2 layout.ep=2 moe.aux_loss=0.5
-code "and none" 0 train whole3 $pieces determinism.tp_shards=1 moe.aux_loss=0.5
+code "cp cuts sequences" 0 train parts3 $pieces train.steps=4 determinism.tp_shards=1 layout.cp=2 layout.ep=2 moe.aux_loss=0.5
+code "and none" 0 train whole3 $pieces train.steps=4 determinism.tp_shards=1 moe.aux_loss=0.5
 same "with the same balance" "$(balance_of parts3)" "$(balance_of whole3)"
 shards="$strict determinism.cp_shards=2"
 code "shards of sequences on one rank" 0 train shards $shards $balance
-number=0
-for layout in "layout.cp=2 layout.ep=2" "layout.dp=2 layout.ep=2 train.micro_batch=1" \
-    "layout.cp=2 layout.dp=2 layout.ep=4 layout.zero=1 train.recompute=full"; do
-    number=$((number + 1))
-    code "$layout" 0 train "shards$number" $shards $balance $layout
-    same "$layout: the same digest" "$(digest "shards$number")" "$(digest shards)"
-done
+same_digests "$(digest shards)" shards "$shards $balance" "layout.cp=2 layout.ep=2" "layout.dp=2 layout.ep=2 train.micro_batch=1" \
+    "layout.cp=2 layout.dp=2 layout.ep=4 layout.zero=1 train.recompute=full"
 wide="model.preset=olmoe-1b-7b model.heads=4 model.kv_heads=2 model.experts=4 model.experts_per_token=2 model.ffn_dim=16 model.vocab=260 $strict train.steps=2
       determinism.tp_shards=4 determinism.etp_shards=2"
 code "a norm over all heads" 0 train wide1 $wide

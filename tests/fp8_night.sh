@@ -17,7 +17,6 @@ train() { # NAME KEY...
     shift
     timeout 1800 "$trireme" train demo/config.yaml --quiet run.dir="$dir/$name" $keys "$@"
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 # loss NAME: the mean of the last 20 steps
 loss() { sed -n 's/^{"step".*"loss": \([0-9.]*\).*/\1/p' "$1/metrics.jsonl" | tail -20 | awk '{ s += $1 } END { print s / NR }'; }
 # near NAME RUN RUN

@@ -14,16 +14,10 @@ train() { # NAME KEY...
     shift
     timeout 60 "$trireme" train demo/config.yaml --quiet run.dir="$dir/$name" $keys "$@"
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 
 code "strict, one rank" 0 train one $strict
 want=$(digest one)
-number=0
-for layout in "layout.dp=2 layout.zero=3 train.recompute=full" "layout.pp=2 train.micro_batch=1"; do
-    number=$((number + 1))
-    code "$layout" 0 train "l$number" $strict $layout
-    same "$layout: the same digest" "$(digest "l$number")" "$want"
-done
+same_digests "$want" l "$strict" "layout.dp=2 layout.zero=3 train.recompute=full" "layout.pp=2 train.micro_batch=1"
 code "one step" 0 train resumed $strict train.steps=1
 code "one more" 0 train resumed $strict layout.dp=2 layout.zero=1
 same "goes on exactly" "$(digest resumed)" "$want"

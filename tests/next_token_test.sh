@@ -15,7 +15,6 @@ train() { # NAME KEY...
     shift
     timeout 60 "$trireme" train c.yaml --quiet run.dir="$dir/$name" $keys "$@"
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 numbers() { sed -n 's/.*"loss": \([0-9.]\{6\}\).*"grad_norm": \([0-9.]\{6\}\).*/\1 \2/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 
 # Computed with PyTorch in fp64 from the initial weights: cross-entropy + 0.3 x that of the token after the next.
@@ -31,12 +30,8 @@ same "the same" "$(numbers cut2)" "$reference"
 strict="determinism=strict train.global_batch=8 train.steps=2 model.router.bias_rate=0.01"
 code "strict, tied" 0 train tied $strict
 want=$(digest tied)
-number=0
-for layout in "layout.pp=2 layout.dp=2 layout.ep=2 layout.zero=2" "layout.dp=2 layout.ep=2 layout.zero=1 moe.rebalance=1 train.recompute=full"; do
-    number=$((number + 1))
-    code "$layout" 0 train "l$number" $strict $layout
-    same "the same digest" "$(digest "l$number")" "$want"
-done
+same_digests "$want" l "$strict" "layout.pp=2 layout.dp=2 layout.ep=2 layout.zero=2" \
+    "layout.dp=2 layout.ep=2 layout.zero=1 moe.rebalance=1 train.recompute=full"
 code "one step" 0 train resumed $strict train.steps=1 layout.pp=2
 code "one more" 0 train resumed $strict layout.dp=4 layout.zero=3
 same "go on exactly" "$(digest resumed)" "$want"
@@ -59,13 +54,7 @@ cp out generated
 code "without the layer" 0 "$trireme" generate without.hf --prompt 'First' --temperature 0 --max-tokens 8
 same "the same text" "$(cat out)" "$(cat generated)"
 
-refused() { # NAME PATTERN KEY...
-    local name=$1 pattern=$2
-    shift 2
-    code "$name is refused" 3 train refused "$@"
-    says "by name" err "$pattern"
-}
-refused "an adapter" 'model.mtp_layers = 1 cannot be used with an adapter' adapter.kind=lora
-refused "another loss" 'model.mtp_layers = 1 cannot be used with this train.objective' train.objective=dpo data.packing=best-fit
-refused "a weight of no loss" 'train.mtp_loss = 0.1 has no effect' model.mtp_layers=0 train.mtp_loss=0.1
+refuses 3 'model.mtp_layers = 1 cannot be used with an adapter' train refused adapter.kind=lora
+refuses 3 'model.mtp_layers = 1 cannot be used with this train.objective' train refused train.objective=dpo data.packing=best-fit
+refuses 3 'train.mtp_loss = 0.1 has no effect' train refused model.mtp_layers=0 train.mtp_loss=0.1
 [ $failures = 0 ]

@@ -30,6 +30,17 @@ refuses() {
 # digest RUN, arena RUN: the digest of a run in $dir, and the bytes of its arena
 digest() { "$trireme" digest "$dir/$1" 2>&1; }
 arena() { sed -n 's/.*"arena_bytes": \([0-9]*\).*/\1/p' "$dir/$1/run.json" | head -1; }
+# same_digests WANTED NAME KEYS LAYOUT...: runs of the script's train() with these keys (split at blanks) and each
+# layout, called NAME1, NAME2, ..., have the digest. (Its own names are not those of scripts: train() would see them.)
+same_digests() {
+    local wanted_=$1 name_=$2 keys_=$3 number_=0 layout_
+    shift 3
+    for layout_; do
+        number_=$((number_ + 1))
+        code "$layout_" 0 train "$name_$number_" $keys_ $layout_
+        same "$layout_: the same digest" "$(digest "$name_$number_")" "$wanted_"
+    done
+}
 # processes TEXT: "number parent command" of each whose command holds it; from /proc, for not every machine has pgrep
 processes() {
     local at words stat
