@@ -18,6 +18,12 @@ code "pp, dp, strict" 0 verify layout.dp=2 layout.pp=2 determinism=strict
 says "collectives are counted" out "[1-9][0-9]* collectives"
 code "a ramp and an evaluation" 0 verify layout.dp=2 train.batch_ramp=0=2,10=4 train.steps=20 eval.every=1
 says "each plan is proved" out "3 plans of each rank"
+# Ranks with fewer micro-batches take part in the gathers of the others, which nothing of theirs reads.
+seq 3000 >"$dir/text"
+printf 'data: {train: text, tokenizer: bytes}\nmodel: {arch: llama, layers: 2, dim: 32, heads: 4, kv_heads: 2, ffn_dim: 48}\n' >"$dir/uneven.yaml"
+for keys in "layout.dp=3 train.micro_batch=2" "layout.dp=5 train.micro_batch=1"; do
+    code "uneven batches: $keys" 0 "$trireme" verify "$dir/uneven.yaml" train.seq=32 train.global_batch=8 layout.zero=3 determinism=strict $keys
+done
 
 code "tp, rows cut too" 0 verify layout.tp=2 layout.sp=yes
 code "tp in strict order" 0 verify layout.tp=2 layout.dp=2 determinism=strict determinism.tp_shards=2

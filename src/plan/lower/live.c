@@ -74,7 +74,9 @@ typedef struct live_state {
     int32_t *next;    // [action] that follows on its stream
     int32_t *last;    // [stream] the last one so far; -1
     int32_t *pending; // [stream] the first one that may be running still; -1
+    int32_t *filling; // [tensor] 1 + the one that writes it and may be running still; 0: none
     int32_t last_compute;
+    int64_t stream_count;
 } live_state;
 
 // ---- one access ---------------------------------------------------------------------------------
@@ -129,6 +131,17 @@ static status ref_touch(live_state *s, int32_t ref, int32_t microbatch, int64_t 
     return row >= 0 ? row_touch(s, row, microbatch, time) : ST_OK;
 }
 
+// A communication writes a tensor from `time` on. If one before it on its stream does so too, and
+// nothing has waited for that one, that one may have run until then.
+static status row_fill(live_state *s, int32_t row, int32_t action, int64_t time)
+{
+    const int32_t before = s->filling[row] - 1;
+    const bool is_open = row < s->out->capacity && s->out->rows[row].open;
+    s->filling[row] = s->p->actions[action].stream == STREAM_COMPUTE ? 0 : 1 + action;
+    if (before < 0 || before == action || !is_open) return ST_OK;
+    return row_touch(s, row, s->microbatch_of[before], time - 1);
+}
+
 // Records the beginning of a communication: it reads its inputs from time `read` and writes its
 // outputs from `time` on.
 static status comm_begin(live_state *s, int32_t action, int64_t read, int64_t time)
@@ -142,6 +155,7 @@ static status comm_begin(live_state *s, int32_t action, int64_t read, int64_t ti
             const plan_comm_item *item = &s->p->items[i];
             const int32_t row = owner_of(s->p, writes != 0 ? item->out : item->in);
             const int64_t at = writes != 0 ? time : read;
+            if (row >= 0 && writes != 0) TRY(row_fill(s, row, action, at));
             if (row >= 0) TRY(row_access(s, row, writes != 0, microbatch, at));
         }
     }
@@ -217,6 +231,7 @@ static status ref_end(live_state *s, int32_t ref, int32_t by, int64_t end)
 {
     const int32_t row = owner_of(s->p, ref);
     if (row < 0) return ST_OK;
+    s->filling[row] = 0;
     // Peers may read an accumulator until the action begins.
     if (is_held(&s->p->tensors[row])) end = s->in->begins[by];
     return row_touch(s, row, s->microbatch_of[by], end);
@@ -338,6 +353,11 @@ static status actions_walk(live_state *s)
         if (a->layer >= 0) before = a;
         TRY(nodes_touch(s, i));
     }
+    // What no action of the compute stream waits for, the next step waits for.
+    for (int64_t stream = STREAM_GROUPS; stream < s->stream_count; stream++) {
+        if (s->pending[stream] < 0) continue;
+        TRY(comm_done(s, s->last[stream], (int32_t)p->action_count));
+    }
     return ST_OK;
 }
 
@@ -395,6 +415,7 @@ static status state_make(live_state *s)
 {
     const plan *p = s->p;
     const int64_t streams = STREAM_GROUPS + p->run->group_count, n = p->action_count;
+    s->stream_count = streams;
     TRY(arena_new(s->a, n + 1, &s->microbatch_of));
     TRY(arena_new(s->a, n + 1, &s->behind));
     TRY(arena_new(s->a, n + 1, &s->next));
@@ -403,10 +424,12 @@ static status state_make(live_state *s)
     TRY(arena_new(s->a, p->tensor_count + 1, &s->linked));
     TRY(arena_new(s->a, streams, &s->last));
     TRY(arena_new(s->a, streams, &s->pending));
+    TRY(arena_new(s->a, p->tensor_count + 1, &s->filling));
     memset(s->last, -1, (size_t)streams * sizeof(*s->last));
     memset(s->pending, -1, (size_t)streams * sizeof(*s->pending));
     s->last_compute = -1;
     int32_t next = -1;
+    s->microbatch_of[n] = -1;
     for (int64_t i = n; i-- > 0;) {
         const plan_action *a = &p->actions[i];
         if (a->stream == STREAM_COMPUTE) next = a->microbatch;
