@@ -8,6 +8,7 @@
 // Streams belong to an event loop (base/event_loop.h): a stream stops at its next action until
 // actions of its rank or of the ranks in a rendezvous are done. Times follow from prices alone.
 #include "sim/sim.h"
+#include "sim/streams.h"
 
 #include <string.h>
 
@@ -37,7 +38,6 @@ typedef struct rank_state {
     const sim_prices *prices;
     timed_action *actions;
     sim_span *spans;        // [step * actions + action]
-    int32_t *stream_of;     // [stream number] in simulator.streams; EVENT_NONE
     int32_t *rendezvous_of; // [row of run->groups]; EVENT_NONE: its ranks are in lockstep
     int64_t issued;         // time until which the host has issued actions of the compute stream
 } rank_state;
@@ -59,26 +59,14 @@ typedef struct simulator {
 
 static status streams_of_rank(simulator *s, int32_t r)
 {
-    rank_state *rank = &s->ranks[r];
-    const plan *p = rank->p;
-    const int64_t most = STREAM_GROUPS + p->run->group_count;
-    int32_t *counts = NULL, *next = NULL, *all = NULL;
-    TRY(arena_new(s->a, most, &counts));
-    TRY(arena_new(s->a, most, &next));
-    TRY(arena_new(s->a, p->action_count + 1, &all));
-    TRY(arena_new(s->a, most, &rank->stream_of));
-    for (int64_t i = 0; i < p->action_count; i++) counts[p->actions[i].stream]++;
-    int32_t begin = 0;
-    for (int32_t n = 0; n < most; n++) {
-        rank->stream_of[n] = EVENT_NONE;
-        next[n] = begin;
-        if (counts[n] == 0) continue;
-        rank->stream_of[n] = s->stream_count;
+    sim_stream *all = NULL;
+    int32_t count = 0;
+    TRY(sim_streams_make(s->a, s->ranks[r].p, &all, &count));
+    for (int32_t n = 0; n < count; n++) {
+        if (all[n].count == 0) continue;
         s->streams[s->stream_count++] =
-            (stream){.rank = r, .number = n, .actions = all + begin, .count = counts[n]};
-        begin += counts[n];
+            (stream){.rank = r, .number = n, .actions = all[n].actions, .count = all[n].count};
     }
-    for (int32_t i = 0; i < p->action_count; i++) all[next[p->actions[i].stream]++] = i;
     return ST_OK;
 }
 
@@ -226,11 +214,6 @@ static void compute_count(simulator *s, int32_t number, int64_t begin, int64_t e
 
 // ---- the loop ----------------------------------------------------------------------------------
 
-static int64_t row_of(const rank_state *rank, int32_t step, int64_t action)
-{
-    return step * rank->p->action_count + action;
-}
-
 static int32_t action_of(const stream *l)
 {
     return l->actions[l->at];
@@ -253,7 +236,7 @@ static void action_end(simulator *s, int32_t number, int64_t begin, int64_t end)
     stream *l = &s->streams[number];
     rank_state *rank = &s->ranks[l->rank];
     const int32_t action = action_of(l);
-    const int64_t row = row_of(rank, l->step, action);
+    const int64_t row = sim_row(rank->p, l->step, action);
     event_loop_end(&s->loop, &rank->spans[row], begin, end);
     s->loop.streams[number].free = end;
     if (l->number == STREAM_COMPUTE) s->step_end[l->step] = max_i64(s->step_end[l->step], end);
@@ -278,7 +261,7 @@ static bool begin_of(simulator *s, int32_t number, int64_t *begin, int64_t *caus
         const int32_t on = rank->p->waits[x->waits_begin + i];
         const int32_t step = on >= 0 ? l->step : l->step - 1;
         if (step < 0) continue;
-        const int64_t row = row_of(rank, step, on >= 0 ? on : -1 - (int64_t)on);
+        const int64_t row = sim_row(rank->p, step, on >= 0 ? on : -1 - (int64_t)on);
         if (!event_loop_wait(&s->loop, number, &rank->spans[row])) return false;
         if (rank->spans[row].end <= *begin) continue;
         *begin = rank->spans[row].end;
@@ -366,7 +349,7 @@ static status step_make(simulator *s)
     out->step_ns = s->step_end[last] - (last > 0 ? s->step_end[last - 1] : 0);
     TRY(arena_new(s->a, s->rank_count, &out->spans));
     for (int32_t r = 0; r < s->rank_count; r++) {
-        out->spans[r] = s->ranks[r].spans + row_of(&s->ranks[r], last, 0);
+        out->spans[r] = s->ranks[r].spans + sim_row(s->ranks[r].p, last, 0);
     }
     return ST_OK;
 }
