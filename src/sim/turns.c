@@ -15,6 +15,7 @@
 // the machine are threads that always want to run. Transfers need no core.
 #include "base/hash.h"
 #include "sim/sim.h"
+#include "sim/streams.h"
 
 #include <string.h>
 
@@ -38,13 +39,13 @@ typedef struct stream {
     const int32_t *actions; // in order
     int32_t count, at, step;
     stream_state state;
-    int64_t free;  // end of its last action
-    int64_t begin; // when all that its action waits for was done
-    int64_t cause; // row of the action that it waited for longest; -1: none
-    int64_t end;   // STREAM_TIMED
+    int64_t free;             // end of its last action
+    int64_t begin;            // when all that its action waits for was done
+    const plan_action *cause; // that its action waited for longest; NULL: none
+    int64_t end;              // STREAM_TIMED
 } stream;
 
-// A thread that wants cores: the compute stream of a rank, or another program.
+// A thread that wants cores: thread r is the compute stream of rank r, and other programs follow.
 typedef struct thread {
     int32_t stream;        // -1: another program
     bool runs, has_begun;  // has_begun: its action has had a turn
@@ -65,7 +66,6 @@ typedef struct rank_state {
     const sim_prices *prices;
     int64_t *end;           // [step * actions + action]; -1: not done
     int32_t *rendezvous_of; // [row of run->groups] -1: no action uses the group
-    int32_t stream_first, stream_count, thread;
 } rank_state;
 
 typedef struct turns {
@@ -87,26 +87,15 @@ typedef struct turns {
 
 static status streams_make(turns *s, int32_t r)
 {
-    rank_state *rank = &s->ranks[r];
-    const plan *p = rank->p;
-    const int64_t most = STREAM_GROUPS + p->run->group_count;
-    int32_t *counts = NULL, *next = NULL, *all = NULL;
-    TRY(arena_new(s->a, most, &counts));
-    TRY(arena_new(s->a, most, &next));
-    TRY(arena_new(s->a, p->action_count + 1, &all));
-    for (int64_t i = 0; i < p->action_count; i++) counts[p->actions[i].stream]++;
-    int32_t begin = 0;
-    rank->stream_first = s->stream_count;
-    for (int32_t n = 0; n < most; n++) {
-        next[n] = begin;
-        if (counts[n] == 0) continue;
+    sim_stream *all = NULL;
+    int32_t count = 0;
+    TRY(sim_streams_make(s->a, s->ranks[r].p, &all, &count));
+    for (int32_t n = 0; n < count; n++) {
+        if (all[n].count == 0) continue;
         if (n == STREAM_COMPUTE) s->threads[r].stream = s->stream_count;
-        s->streams[s->stream_count++] = (stream){
-            .rank = r, .number = n, .actions = all + begin, .count = counts[n], .cause = -1};
-        begin += counts[n];
+        s->streams[s->stream_count++] =
+            (stream){.rank = r, .number = n, .actions = all[n].actions, .count = all[n].count};
     }
-    rank->stream_count = s->stream_count - rank->stream_first;
-    for (int32_t i = 0; i < p->action_count; i++) all[next[p->actions[i].stream]++] = i;
     return ST_OK;
 }
 
@@ -143,8 +132,6 @@ static status rank_make(turns *s, int32_t r, const sim_rank *stages, const sim_p
     rank_state *rank = &s->ranks[r];
     rank->p = stages[mesh.at[AXIS_PP]].p;
     rank->prices = &prices[mesh.at[AXIS_PP]];
-    rank->thread = r;
-    s->threads[r].stream = -1;
     const int64_t rows = rank->p->action_count * STEPS;
     TRY(arena_new(s->a, rows + 1, &rank->end));
     for (int64_t i = 0; i < rows; i++) rank->end[i] = -1;
@@ -163,35 +150,37 @@ static status prepare(turns *s, const sim_rank *stages, int32_t count, const sim
     TRY(arena_new(s->a, s->thread_count, &s->threads));
     TRY(arena_new(s->a, s->thread_count, &s->queue));
     TRY(arena_new(s->a, STEPS, &s->step_end));
+    for (int32_t i = 0; i < s->thread_count; i++) s->threads[i].stream = -1;
     for (int32_t r = 0; r < s->rank_count; r++) TRY(rank_make(s, r, stages, prices));
     return ST_OK;
 }
 
 // ---- accounting ---------------------------------------------------------------------------------
 
+// Where a wait for this action counts; NULL: for no other action.
+static int64_t *wait_for(sim_turn *t, const plan *p, const plan_action *x)
+{
+    if (x == NULL || x->kind != ACTION_COMMUNICATE) return &t->data;
+    return &t->waits[traffic_of(p->run->groups[p->comms[x->comm].group].axes)];
+}
+
 // Counts an action of a compute stream that has ended now.
 static void compute_count(turns *s, const stream *l, const plan_action *x)
 {
-    const rank_state *rank = &s->ranks[l->rank];
-    const thread *own = &s->threads[rank->thread];
-    const plan_table *run = rank->p->run;
+    const plan *p = s->ranks[l->rank].p;
+    const thread *own = &s->threads[l->rank];
     sim_turn *t = &s->out->ranks[l->rank];
     // A thread that waits sleeps, and has waited until it runs again.
     const int64_t gap = l->begin - l->free + own->woken, work = s->now - l->begin - own->woken;
-    const plan_action *on =
-        l->cause >= 0 ? &rank->p->actions[l->cause % rank->p->action_count] : NULL;
+    const int64_t cores = own->waited - own->woken;
     t->length += s->now - l->free;
     if (x->kind == ACTION_COMMUNICATE) {
-        t->waits[traffic_of(run->groups[rank->p->comms[x->comm].group].axes)] += gap + work;
+        *wait_for(t, p, x) += gap + work;
         return;
     }
-    if (gap > 0 && on != NULL && on->kind == ACTION_COMMUNICATE) {
-        t->waits[traffic_of(run->groups[rank->p->comms[on->comm].group].axes)] += gap;
-    } else {
-        t->data += gap;
-    }
-    t->cores += own->waited - own->woken;
-    t->compute += work - (own->waited - own->woken);
+    *wait_for(t, p, l->cause) += gap;
+    t->cores += cores;
+    t->compute += work - cores;
 }
 
 // ---- the loop -----------------------------------------------------------------------------------
@@ -201,15 +190,10 @@ static const plan_action *action_at(const turns *s, const stream *l)
     return &s->ranks[l->rank].p->actions[l->actions[l->at]];
 }
 
-static int64_t row_of(const rank_state *rank, int32_t step, int64_t action)
-{
-    return step * rank->p->action_count + action;
-}
-
 static void action_end(turns *s, stream *l)
 {
     rank_state *rank = &s->ranks[l->rank];
-    rank->end[row_of(rank, l->step, l->actions[l->at])] = s->now;
+    rank->end[sim_row(rank->p, l->step, l->actions[l->at])] = s->now;
     if (l->number == STREAM_COMPUTE) {
         s->step_end[l->step] = s->now;
         if (l->step >= STEPS - COUNTED) compute_count(s, l, action_at(s, l));
@@ -228,16 +212,17 @@ static bool is_ready(const turns *s, stream *l)
     const rank_state *rank = &s->ranks[l->rank];
     const plan_action *x = action_at(s, l);
     l->begin = l->free;
-    l->cause = -1;
+    l->cause = NULL;
     for (int32_t i = 0; i < x->waits_count; i++) {
         const int32_t on = rank->p->waits[x->waits_begin + i];
         const int32_t step = on >= 0 ? l->step : l->step - 1;
         if (step < 0) continue;
-        const int64_t row = row_of(rank, step, on >= 0 ? on : -1 - (int64_t)on);
-        if (rank->end[row] < 0) return false;
-        if (rank->end[row] <= l->begin) continue;
-        l->begin = rank->end[row];
-        l->cause = row;
+        const int32_t action = on >= 0 ? on : -1 - on;
+        const int64_t end = rank->end[sim_row(rank->p, step, action)];
+        if (end < 0) return false;
+        if (end <= l->begin) continue;
+        l->begin = end;
+        l->cause = &rank->p->actions[action];
     }
     return true;
 }
@@ -250,13 +235,12 @@ static void queue_put(turns *s, int32_t number)
 
 static void work_begin(turns *s, stream *l, int64_t ns)
 {
-    const int32_t number = s->ranks[l->rank].thread;
-    thread *t = &s->threads[number];
+    thread *t = &s->threads[l->rank];
     t->left = ns;
     t->woken = t->waited = 0;
     t->has_begun = t->runs;
     l->state = t->runs ? STREAM_RUNNING : STREAM_QUEUED; // its turn goes on
-    if (!t->runs) queue_put(s, number);
+    if (!t->runs) queue_put(s, l->rank);
 }
 
 // A member arrives; the last one begins the transfer for all.
@@ -325,8 +309,8 @@ static int32_t queue_take(turns *s)
     return taken;
 }
 
-// Gives free cores to those who stand in the queue. Returns the number of threads that run.
-static int32_t cores_give(turns *s)
+// Gives free cores to those who stand in the queue.
+static void cores_give(turns *s)
 {
     int32_t running = 0;
     const int32_t most = (int32_t)max_i64(1, s->how.cores / s->how.threads);
@@ -340,7 +324,6 @@ static int32_t cores_give(turns *s)
         t->waited += s->now - t->wants_from;
         if (t->stream >= 0) s->streams[t->stream].state = STREAM_RUNNING;
     }
-    return running;
 }
 
 // The time until something happens; -1: nothing will.
@@ -409,13 +392,10 @@ status sim_turns_run(arena *a, const sim_rank *stages, int32_t count, const sim_
     s.rank_count = out->count = (int32_t)ranks;
     TRY(arena_new(a, ranks, &out->ranks));
     TRY(prepare(&s, stages, count, prices));
-    for (int32_t i = 0; i < how->others; i++) {
-        s.threads[s.rank_count + i].stream = -1;
-        queue_put(&s, s.rank_count + i);
-    }
+    for (int32_t i = s.rank_count; i < s.thread_count; i++) queue_put(&s, i);
+    streams_begin(&s);
     while (!is_done(&s)) {
-        streams_begin(&s);
-        (void)cores_give(&s);
+        cores_give(&s);
         const int64_t ns = next_event(&s);
         if (ns < 0) return fail(ST_INTERNAL, "ranks that take turns wait for each other");
         time_pass(&s, ns);
