@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -117,10 +116,10 @@ status launch_seats_read(const host *h, arena *a, const char *path, launch_seats
     return fail(ST_DATA, "%s is damaged; remove it if no run goes on there", path);
 }
 
-static bool listens(const char *address)
+bool launch_seat_listens(const launch_seats *s, int member)
 {
     int fd = -1;
-    if (control_connect(address, CONNECT_MS, &fd) != ST_OK) {
+    if (control_connect(s->addresses[member], CONNECT_MS, &fd) != ST_OK) {
         error_clear();
         return false;
     }
@@ -128,51 +127,40 @@ static bool listens(const char *address)
     return true;
 }
 
-bool launch_seat_listens(const launch_seats *s, int member)
-{
-    return listens(s->addresses[member]);
-}
-
 int launch_seats_alive(const launch_seats *s)
 {
     for (int m = 0; m < s->count; m++) {
-        if (m != s->self && listens(s->addresses[m])) return m;
+        if (m != s->self && launch_seat_listens(s, m)) return m;
     }
     return -1;
 }
 
 // ---- back ---------------------------------------------------------------------------------------
 
-static status heard_wait(const launch_live_config *c, control_council *council, bool *is_heard)
+// Waits until one of the others has proved itself.
+static bool is_heard(const host *h, control_council *council)
 {
     control_council_view view = {0};
-    const int64_t until = c->local.h->api->monotonic_ns(c->local.h) + heard_ns;
-    while (!view.is_heard && c->local.h->api->monotonic_ns(c->local.h) < until) {
+    const int64_t until = h->api->monotonic_ns(h) + heard_ns;
+    while (!view.is_heard && h->api->monotonic_ns(h) < until) {
         (void)usleep(LOOK_US);
         control_council_look(council, &view);
     }
-    *is_heard = view.is_heard;
-    return ST_OK;
+    return view.is_heard;
 }
 
-static status council_back(const launch_live_config *c, const launch_seats *s, const char *near,
+static status council_back(const launch_live_config *c, launch_seats *s, const char *near,
                            const control_key *key, control_council **out)
 {
-    char bound[CONTROL_ADDRESS_BYTES], (*addresses)[CONTROL_ADDRESS_BYTES] = NULL;
+    char bound[CONTROL_ADDRESS_BYTES];
     int listen_fd = -1;
-    bool is_moved = false, is_heard = false;
+    bool is_moved = false;
     if (control_listen(s->addresses[s->self], false, &listen_fd, bound) != ST_OK) {
         error_clear();
         is_moved = true; // another host, or another process has the port
         TRY(control_listen(near, false, &listen_fd, bound));
     }
-    addresses = calloc((size_t)(unsigned)s->count, sizeof(*addresses));
-    if (addresses == NULL) {
-        (void)close(listen_fd);
-        return fail(ST_NO_MEMORY, "no memory for %d addresses", s->count);
-    }
-    for (int m = 0; m < s->count; m++)
-        memcpy(addresses[m], m == s->self ? bound : s->addresses[m], CONTROL_ADDRESS_BYTES);
+    memcpy(s->addresses[s->self], bound, sizeof(bound));
     const control_council_config config = {.h = c->local.h,
                                            .key = key,
                                            .job = s->job,
@@ -181,12 +169,9 @@ static status council_back(const launch_live_config *c, const launch_seats *s, c
                                            .is_back = true,
                                            .is_moved = is_moved,
                                            .addresses =
-                                               (const char(*)[CONTROL_ADDRESS_BYTES])addresses};
-    const status st = control_council_start(&config, listen_fd, out);
-    free(addresses);
-    TRY(st);
-    TRY(heard_wait(c, *out, &is_heard));
-    if (is_heard) return ST_OK;
+                                               (const char(*)[CONTROL_ADDRESS_BYTES])s->addresses};
+    TRY(control_council_start(&config, listen_fd, out));
+    if (is_heard(c->local.h, *out)) return ST_OK;
     control_council_stop(*out);
     *out = NULL;
     return ST_OK;

@@ -183,14 +183,14 @@ static status seats_keep(live *v)
     return launch_seats_write(v->config, &h->seats);
 }
 
-// *is_back: the run goes on elsewhere, and this launcher takes part again.
-static status come_back(live *v, bool *is_back)
+// If the run goes on elsewhere, this launcher takes part again.
+static status come_back(live *v)
 {
     live_hosts *h = v->hosts;
     const launch_live_config *c = v->config;
     TRY(launch_hosts_back(c, &h->seats, h->a, v->l->key, h->near, &h->council));
-    *is_back = h->is_back = h->council != NULL;
-    if (!*is_back) return ST_OK;
+    h->is_back = h->council != NULL;
+    if (!h->is_back) return ST_OK;
     return control_listen(h->near, false, &h->listen_fd, h->bound);
 }
 
@@ -238,7 +238,6 @@ static status begin_together(live *v)
 status launch_hosts_open(live *v)
 {
     const launch_live_config *c = v->config;
-    bool is_back = false;
     if (c->place->ranks > HOSTS || c->local.ranks % c->place->ranks != 0) {
         return fail(ST_CONFIG_CONFLICT,
                     "resilience.mode = live: %s started %d processes, and the layout has %d ranks; "
@@ -257,8 +256,8 @@ status launch_hosts_open(live *v)
     control_key_destroy(v->l->key);
     v->l->key = NULL;
     TRY(control_key_read(c->key_path, &v->l->key));
-    TRY(come_back(v, &is_back));
-    if (!is_back) TRY(begin_together(v));
+    TRY(come_back(v));
+    if (!h->is_back) TRY(begin_together(v));
     return seats_keep(v);
 }
 
