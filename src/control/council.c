@@ -109,7 +109,7 @@ static void wake(control_council *c)
 
 // ---- seats --------------------------------------------------------------------------------------
 
-static const uint8_t *seat_of(const blob *b, int m)
+static uint8_t *seat_of(const blob *b, int m)
 {
     return b->at + (ptrdiff_t)m * SEAT_BYTES;
 }
@@ -125,7 +125,7 @@ static bool is_admitted(const control_council *c, int m)
     return incarnation == incarnation_of(&c->newest, m);
 }
 
-// A incarnation that no other process has, later than `other`.
+// An incarnation that no other process has, later than `other`.
 static status incarnation_choose(control_council *c, uint64_t other)
 {
     uint32_t word = 0;
@@ -315,6 +315,23 @@ static void machine_follow(control_council *c)
     c->q.out_count = 0;
 }
 
+// Empty seats, before the first record.
+static void seats_begin(control_council *c)
+{
+    if (c->newest.bytes > 0) return;
+    c->newest.bytes = prefix_bytes(c);
+    memset(c->newest.at, 0, (size_t)c->newest.bytes);
+}
+
+// The leader, which may propose, has changed the newest bytes.
+static void newest_propose(control_council *c)
+{
+    c->newest.name = hash64(c->newest.at, c->newest.bytes, c->q.entry.index + 1);
+    const bool is_begun = control_quorum_propose(&c->q, c->newest.name);
+    ASSERT(is_begun);
+    machine_follow(c);
+}
+
 static bool report_take(member *m, const uint8_t *body, int64_t count)
 {
     const int64_t told = count - CONTROL_SEAT_BYTES;
@@ -463,9 +480,7 @@ static void connect_some(control_council *c)
         if (m == c->config.self || c->lines[m].fd >= 0 || now_of(c) < c->members[m].retry_at)
             continue;
         if (m > c->config.self && (!c->config.is_moved || c->members[m].was_heard)) continue;
-        (void)pthread_mutex_lock(&c->lock);
-        memcpy(address, c->members[m].address, sizeof(address));
-        (void)pthread_mutex_unlock(&c->lock);
+        control_council_address(c, m, address);
         if (control_connect(address, CONNECT_MS, &fd) != ST_OK) {
             error_clear();
             c->members[m].retry_at = now_of(c) + retry_ns;
@@ -526,20 +541,13 @@ static void admit_some(control_council *c, int64_t now)
         if (m == c->config.self || !is_heard(c, m, now) ||
             x->incarnation <= incarnation_of(&c->newest, m))
             continue;
-        if (c->newest.bytes == 0) { // before the first record
-            memset(c->newest.at, 0, (size_t)prefix_bytes(c));
-            c->newest.bytes = prefix_bytes(c);
-        }
-        uint8_t *seat = c->newest.at + (ptrdiff_t)m * SEAT_BYTES;
+        seats_begin(c);
+        uint8_t *seat = seat_of(&c->newest, m);
         control_put64(seat, x->incarnation);
         memcpy(seat + 8, x->address, CONTROL_SEAT_BYTES);
         is_new = true;
     }
-    if (!is_new) return;
-    c->newest.name = hash64(c->newest.at, c->newest.bytes, c->q.entry.index + 1);
-    const bool is_begun = control_quorum_propose(&c->q, c->newest.name);
-    ASSERT(is_begun);
-    machine_follow(c);
+    if (is_new) newest_propose(c);
 }
 
 static void tick(control_council *c, int64_t now)
@@ -742,17 +750,15 @@ bool control_council_propose(control_council *c, const void *record, int64_t byt
     (void)pthread_mutex_lock(&c->lock);
     const int64_t prefix = prefix_bytes(c);
     const bool may = control_quorum_may_propose(&c->q);
-    if (may) { // before the machine sends it
-        if (c->newest.bytes == 0) memset(c->newest.at, 0, (size_t)prefix);
+    if (may) {
+        seats_begin(c);
         memcpy(c->newest.at + prefix, record, (size_t)bytes);
         c->newest.bytes = prefix + bytes;
-        c->newest.name = hash64(c->newest.at, c->newest.bytes, c->q.entry.index + 1);
+        newest_propose(c);
     }
-    const bool is_begun = may && control_quorum_propose(&c->q, c->newest.name);
-    machine_follow(c);
     (void)pthread_mutex_unlock(&c->lock);
-    if (is_begun) wake(c);
-    return is_begun;
+    if (may) wake(c);
+    return may;
 }
 
 void control_council_tell(control_council *c, const void *report, int64_t bytes)
