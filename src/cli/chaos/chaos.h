@@ -12,9 +12,8 @@ typedef struct chaos_target {
     const host *h;
     pid_t process;
     const char *run_dir;
-    bool is_live;  // resilience.mode = live
-    int launcher;  // number of this host's launcher; -1: one host
-    uint64_t word; // random
+    const char *processes; // resilience.mode = live: file of this host's ranks; else NULL
+    uint64_t word;         // random
 } chaos_target;
 
 // A kind of fault. It returns when the fault is over, or when it lasts by itself. False: the
@@ -59,8 +58,7 @@ typedef struct chaos_injected {
 typedef struct chaos_order {
     char *const *arguments;
     const char *run_dir, *log;
-    bool is_live; // resilience.mode = live
-    int launcher; // number of this host's launcher; -1: one host
+    const char *processes; // resilience.mode = live: file of this host's ranks; else NULL
     const chaos_schedule *schedule;
     uint64_t seed;
 } chaos_order;

@@ -125,13 +125,11 @@ static int64_t rank_of(pid_t process)
 
 // With resilience.mode = live the launcher writes who has which place. A process that is not alive
 // has none.
-static int ranks_read(const chaos_target *run, pid_t ranks[CHAOS_RANKS_MAX])
+static int ranks_read(const char *processes, pid_t ranks[CHAOS_RANKS_MAX])
 {
-    char path[4096], line[64], of_host[16] = "";
+    char line[64];
     int count = 0;
-    if (run->launcher >= 0) (void)snprintf(of_host, sizeof(of_host), "-%d", run->launcher);
-    (void)snprintf(path, sizeof(path), "%s/logs/processes%s", run->run_dir, of_host);
-    FILE *f = fopen(path, "re");
+    FILE *f = fopen(processes, "re");
     while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
         int rank = -1;
         long pid = 0;
@@ -152,7 +150,7 @@ static int ranks_find(const chaos_target *run, pid_t ranks[CHAOS_RANKS_MAX])
     const pid_t launcher = run->process;
     int count = 0;
     memset(ranks, 0, CHAOS_RANKS_MAX * sizeof(*ranks));
-    if (run->is_live) return ranks_read(run, ranks);
+    if (run->processes != NULL) return ranks_read(run->processes, ranks);
     (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
@@ -214,9 +212,8 @@ static status child_wait(pid_t child, bool *has_ended, int *exit_code)
 static status launcher_fail(const chaos_order *order, pid_t *child, bool *is_done)
 {
     pid_t ranks[CHAOS_RANKS_MAX] = {0};
-    const chaos_target run = {.run_dir = order->run_dir, .launcher = order->launcher};
     int how = 0;
-    *is_done = ranks_read(&run, ranks) > 0; // else it has not begun yet, or is not back
+    *is_done = ranks_read(order->processes, ranks) > 0; // else it has not begun yet, or is not back
     if (!*is_done) return ST_OK;
     (void)kill(*child, SIGKILL);
     while (waitpid(*child, &how, 0) < 0 && errno == EINTR) {
@@ -247,8 +244,7 @@ status chaos_run(cli_context *cli, const chaos_order *order, chaos_injected *inj
             const chaos_target run = {.h = h,
                                       .process = child,
                                       .run_dir = order->run_dir,
-                                      .is_live = order->is_live,
-                                      .launcher = order->launcher,
+                                      .processes = order->processes,
                                       .word =
                                           high << 32 | rng_word(order->seed, 3, (uint64_t)next)};
             bool is_done = false;

@@ -3,7 +3,7 @@
 #include "cli/chaos/chaos.h"
 #include "cli/commands.h"
 #include "cli/run_folder.h"
-#include "cli/train/ranks.h"
+#include "cli/train/live.h"
 #include "config/run_config.h"
 #include "observe/observe.h"
 
@@ -183,13 +183,9 @@ static status digests_compare(const chaos_flags *f, const chaos_result *r)
 }
 
 // The processes of an earlier run are not those of this one.
-static status processes_forget(cli_context *cli, const run_config *r, int launcher)
+static status processes_forget(cli_context *cli, const char *path)
 {
-    char *path = NULL, *name = NULL;
     file_info info;
-    TRY(arena_format(cli->a, &name, launcher >= 0 ? "logs/processes-%d" : "logs/processes",
-                     launcher));
-    TRY(path_join(cli->a, r->run.dir, name, &path));
     TRY(cli->h->api->path_info(cli->h, path, &info));
     return info.kind == FILE_KIND_NONE ? ST_OK : cli->h->api->path_remove(cli->h, path);
 }
@@ -233,17 +229,18 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(cli_ranks_place(&place));
     TRY(hosts_check(&place, &r, &schedule));
     const int launcher = place.ranks > 1 ? place.rank : -1;
-    char *name = NULL;
+    const bool is_live = r.resilience.mode == RUN_RESILIENCE_LIVE;
+    char *name = NULL, *processes = NULL;
     TRY(arena_format(cli->a, &name, launcher >= 0 ? "chaos-%d.log" : "chaos.log", launcher));
     TRY(cli->h->api->path_mkdir(cli->h, r.run.dir));
-    TRY(processes_forget(cli, &r, launcher));
+    TRY(cli_live_processes_path(cli, r.run.dir, launcher, &processes));
+    TRY(processes_forget(cli, processes));
     TRY(path_join(cli->a, r.run.dir, name, &log));
     const int64_t begin = cli->h->api->monotonic_ns(cli->h);
     const chaos_order order = {.arguments = arguments,
                                .run_dir = r.run.dir,
                                .log = log,
-                               .is_live = r.resilience.mode == RUN_RESILIENCE_LIVE,
-                               .launcher = launcher,
+                               .processes = is_live ? processes : NULL,
                                .schedule = &schedule,
                                .seed = (uint64_t)f->seed};
     TRY(chaos_run(cli, &order, &result.injected, &result.exit_code));

@@ -189,17 +189,22 @@ static status epoch_plan(void *context, const launch_change *c, launch_epoch *ou
     return ST_OK;
 }
 
-// RUN/logs/processes: the process of each rank, a line each, for `chaos` and for people; on several
-// hosts RUN/logs/processes-N with those of launcher N.
+status cli_live_processes_path(cli_context *cli, const char *run_dir, int launcher, char **out)
+{
+    char *name = NULL;
+    TRY(arena_format(cli->a, &name, launcher >= 0 ? "logs/processes-%d" : "logs/processes",
+                     launcher));
+    return path_join(cli->a, run_dir, name, out);
+}
+
 static void epoch_placed(void *context, const int64_t *processes, int first, int count)
 {
     live_run *v = context;
-    text t = {.a = v->cli->a}, name = {.a = v->cli->a};
+    text t = {.a = v->cli->a};
     char *path = NULL;
     const launch_place *place = v->order->place;
-    status st = text_add(&name, "logs/processes");
-    if (place != NULL && st == ST_OK) st = text_add(&name, "-%d", place->rank);
-    if (st == ST_OK) st = path_join(v->cli->a, v->order->r->run.dir, name.bytes, &path);
+    status st = cli_live_processes_path(v->cli, v->order->r->run.dir,
+                                        place != NULL ? place->rank : -1, &path);
     for (int i = 0; i < count && st == ST_OK; i++) {
         st = text_add(&t, "%d %lld\n", first + i, (long long)processes[i]);
     }

@@ -28,6 +28,11 @@ NODISCARD status cli_live_rank(cli_context *cli, launch_place *place, cli_live_t
 NODISCARD status cli_live_hosts_path(cli_context *cli, const char *run_dir, int launcher,
                                      char **out);
 
+// RUN/logs/processes: the process of each rank, a line each, for `chaos` and for people; on several
+// hosts RUN/logs/processes-N with those of launcher N. launcher: -1: one host.
+NODISCARD status cli_live_processes_path(cli_context *cli, const char *run_dir, int launcher,
+                                         char **out);
+
 // `train RUN --join`: becomes a rank of the run in this folder, or the launcher of a host that was
 // lost. Returns only if it cannot.
 NODISCARD status cli_live_join(cli_context *cli, const char *run_dir);
