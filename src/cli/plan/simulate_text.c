@@ -56,8 +56,9 @@ static status turns_lines(arena *a, const predict_step *x, text *t)
     const cluster_node *node = &x->of->machine.node;
     char step[32];
     sim_turns turns;
+    if (!x->fits) return ST_OK;
     TRY(predict_step_turns(a, x, &turns));
-    if (turns.count == 0 || !x->fits) return ST_OK;
+    if (turns.count == 0) return ST_OK;
     const sim_turn *first = &turns.ranks[0];
     const double whole = (double)first->length;
     TRY(text_add(t, "turns     %d rank%s", turns.count, text_plural(turns.count, "s")));
