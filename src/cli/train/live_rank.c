@@ -90,13 +90,12 @@ status cli_live_hosts_path(cli_context *cli, const char *run_dir, int launcher, 
 
 // The launcher that this process becomes: the one that the variables of another launcher name, else
 // the first one of this folder at whose address no process listens.
-static status seats_find(cli_context *cli, const char *run_dir, launch_seats *out)
+static status seats_find(cli_context *cli, const char *run_dir, const launch_place *place,
+                         launch_seats *out)
 {
-    launch_place place;
-    TRY(cli_ranks_place(&place));
-    const bool is_told = place.ranks > 1;
+    const bool is_told = place->ranks > 1;
     *out = (launch_seats){.self = -1};
-    for (int m = is_told ? place.rank : 0; m < CONTROL_QUORUM_MAX; m++) {
+    for (int m = is_told ? place->rank : 0; m < CONTROL_QUORUM_MAX; m++) {
         char *path = NULL;
         TRY(cli_live_hosts_path(cli, run_dir, m, &path));
         TRY(launch_seats_read(cli->h, cli->a, path, out));
@@ -135,7 +134,9 @@ static status not_joined(const char *run_dir)
 static status hosts_join(cli_context *cli, const char *run_dir)
 {
     launch_seats s;
-    TRY(seats_find(cli, run_dir, &s));
+    launch_place place;
+    TRY(cli_ranks_place(&place));
+    TRY(seats_find(cli, run_dir, &place, &s));
     if (s.self < 0 || launch_seats_alive(&s) < 0) return not_joined(run_dir);
     if (s.folder == NULL) {
         return fail(
@@ -144,8 +145,6 @@ static status hosts_join(cli_context *cli, const char *run_dir)
             "run by itself",
             run_dir);
     }
-    launch_place place;
-    TRY(cli_ranks_place(&place));
     if (chdir(s.folder) != 0 || (place.ranks <= 1 && !place_set(&s))) {
         return fail(ST_IO, "cannot join from %s: %s", s.folder, strerror(errno));
     }
