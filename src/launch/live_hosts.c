@@ -149,7 +149,7 @@ status launch_near_find(const char *address, char out[CONTROL_ADDRESS_BYTES])
 }
 
 // The processes meet at the first one and tell each other where they listen.
-static status meet(const live *v, live_hosts *h, const launch_job *j, int *listen_fd, uint64_t *job)
+static status meet(const live *v, live_hosts *h, const launch_job *j, int *listen_fd)
 {
     typedef struct seat {
         uint64_t job;
@@ -168,7 +168,7 @@ static status meet(const live *v, live_hosts *h, const launch_job *j, int *liste
         memcpy(h->seats.addresses[m], all[m].address, CONTROL_ADDRESS_BYTES);
         h->seats.addresses[m][CONTROL_ADDRESS_BYTES - 1] = '\0';
     }
-    *job = all[0].job; // a new one for each start
+    h->seats.job = all[0].job; // a new one for each start
     free(all);
     return st;
 }
@@ -217,7 +217,7 @@ static status begin_together(live *v)
     status st = launch_join(&join, &j);
     (void)pthread_sigmask(SIG_SETMASK, &blocked, NULL);
     TRY(st);
-    st = meet(v, h, &j, &listen_fd, &h->seats.job);
+    st = meet(v, h, &j, &listen_fd);
     error_record kept;
     error_take(&kept);
     launch_leave(&j);
