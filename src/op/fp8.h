@@ -27,7 +27,10 @@ typedef enum fp8_format { FP8_E4M3, FP8_E5M2 } fp8_format;
 
 enum {
     FP8_BLOCK_SIZE = 128,
-    FP8_EXPONENT_MOST = 100 // of a factor: what it leaves is no subnormal number of bf16
+    FP8_EXPONENT_MOST = 100, // of a factor: what it leaves is no subnormal number of bf16
+    // NARROW_ROWS: of the factor of a row, whose byte is this exponent and the bias.
+    FP8_ROW_EXPONENT_MOST = 127,
+    FP8_ROW_EXPONENT_BIAS = 128
 };
 
 static inline DEVICE_CODE uint32_t fp8_bits_of(float x)

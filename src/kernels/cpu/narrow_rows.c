@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-enum { BLOCK = 256, EXPONENT_BIAS = 128, EXPONENT_MOST = 127 };
+enum { BLOCK = 256 };
 
 static int row_exponent(const cpu_row_job *job, int64_t row, int64_t columns)
 {
@@ -15,7 +15,7 @@ static int row_exponent(const cpu_row_job *job, int64_t row, int64_t columns)
                        count);
         for (int64_t i = 0; i < count; i++) most = fmaxf(most, fabsf(x[i]));
     }
-    return fp8_exponent(most, FP8_E4M3, EXPONENT_MOST);
+    return fp8_exponent(most, FP8_E4M3, FP8_ROW_EXPONENT_MOST);
 }
 
 static uint8_t *row_bytes(const kern_tensor *q, int64_t row)
@@ -42,7 +42,7 @@ static void narrow_task(void *context, int64_t index, int thread)
                 q[at + i] = f8e4m3_from_f32(scaled, ROUND_NEAREST_EVEN, OVERFLOW_SATURATE, 0);
             }
         }
-        q[piece.columns] = (uint8_t)(k + EXPONENT_BIAS);
+        q[piece.columns] = (uint8_t)(k + FP8_ROW_EXPONENT_BIAS);
     }
 }
 
@@ -61,7 +61,7 @@ static void widen_task(void *context, int64_t index, int thread)
     for (int i = 0; i < 256; i++) table[i] = f32_from_f8e4m3((uint8_t)i);
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) {
         const uint8_t *q = row_bytes(&job->call->in[0], n);
-        const int k = EXPONENT_BIAS - (int)q[piece.columns];
+        const int k = FP8_ROW_EXPONENT_BIAS - (int)q[piece.columns];
         const float half = ldexpf(1.0F, k / 2), rest = ldexpf(1.0F, k - k / 2);
         for (int64_t at = 0; at < piece.columns; at += BLOCK) {
             const int64_t count = min_i64(BLOCK, piece.columns - at);

@@ -236,21 +236,11 @@ DEV_KERNEL(cuda_limit_rows, cuda_counts_args, CUDA_THREADS)
 }
 
 // ---- rows in 8 bits -----------------------------------------------------------------------------
-enum { NARROW_BIAS = 128, NARROW_MOST = 127 };
-
-// e4m3, to the nearest, ties to even; beyond 448: 448.
+// Infinities become 448, as in the casts of base/types.h.
 DEV_INLINE uint32_t narrow_e4m3(float x)
 {
-    const uint32_t bits = dev_bits_of(x), sign = bits >> 24 & 0x80u;
-    uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return sign | 0x7fu;
-    if (magnitude < 0x3c800000u) { // below 2^-6: multiples of 2^-9
-        return sign | (uint32_t)rintf(dev_float_of(magnitude) * 512.0f);
-    }
-    if (magnitude >= 0x43e80000u) return sign | 0x7eu; // from 464 on
-    magnitude += 0x7ffffu + (magnitude >> 20 & 1u);
-    const uint32_t code = (magnitude >> 20) - (120u << 3);
-    return sign | (code > 0x7eu ? 0x7eu : code);
+    const float held = x > 448.0f ? 448.0f : x < -448.0f ? -448.0f : x; // NaN stays
+    return fp8_code(fp8_nearest(held, FP8_E4M3), FP8_E4M3);
 }
 
 DEV_INLINE float widen_e4m3(uint32_t code)
@@ -272,11 +262,11 @@ DEV_KERNEL(cuda_narrow_rows, cuda_counts_args, CUDA_THREADS)
         most = fmaxf(most, fabsf(dev_load(&a.in, n, j)));
     }
     most = dev_warp_max(most);
-    const int k = fp8_exponent(most, FP8_E4M3, NARROW_MOST);
+    const int k = fp8_exponent(most, FP8_E4M3, FP8_ROW_EXPONENT_MOST);
     for (int64_t j = dev_thread() % DEV_WARP; j < a.in.columns; j += DEV_WARP) {
         q[j] = (unsigned char)narrow_e4m3(ldexpf(dev_load(&a.in, n, j), k));
     }
-    if (dev_thread() % DEV_WARP == 0) q[a.in.columns] = (unsigned char)(k + NARROW_BIAS);
+    if (dev_thread() % DEV_WARP == 0) q[a.in.columns] = (unsigned char)(k + FP8_ROW_EXPONENT_BIAS);
 }
 
 DEV_KERNEL(cuda_widen_rows, cuda_counts_args, CUDA_THREADS)
@@ -284,7 +274,7 @@ DEV_KERNEL(cuda_widen_rows, cuda_counts_args, CUDA_THREADS)
     const int64_t n = (dev_block(0) * dev_threads() + dev_thread()) / DEV_WARP;
     if (n >= dev_rows(&a.out)) return;
     const unsigned char *q = (const unsigned char *)a.in.data + n * a.in.stride;
-    const int k = (int)q[a.out.columns] - NARROW_BIAS;
+    const int k = (int)q[a.out.columns] - FP8_ROW_EXPONENT_BIAS;
     for (int64_t j = dev_thread() % DEV_WARP; j < a.out.columns; j += DEV_WARP) {
         dev_store(&a.out, n, j, ldexpf(widen_e4m3(q[j]), -k));
     }
