@@ -9,9 +9,6 @@
 extern "C" {
 #endif
 
-// The numbers of an operand that share a factor: 128 of a row, 128 of a column, 128 x 128.
-typedef enum fp8_block { FP8_OF_ROW, FP8_OF_COLUMN, FP8_OF_SQUARE } fp8_block;
-
 // Blocks lie along the dim that a product sums over, so units for 8 bits multiply sums of 128 terms
 // by their factors.
 static inline fp8_block fp8_block_of(const kern_call *c, int operand)

@@ -24,6 +24,8 @@ extern "C" {
 
 typedef enum fp8_recipe { FP8_NONE, FP8_BLOCK } fp8_recipe;
 typedef enum fp8_format { FP8_E4M3, FP8_E5M2 } fp8_format;
+// The numbers of an operand that share a factor: 128 of a row, 128 of a column, 128 x 128.
+typedef enum fp8_block { FP8_OF_ROW, FP8_OF_COLUMN, FP8_OF_SQUARE } fp8_block;
 
 enum {
     FP8_BLOCK_SIZE = 128,

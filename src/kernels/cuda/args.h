@@ -184,11 +184,11 @@ typedef struct cuda_gemm_args {
 
 // ---- operands of products in 8 bits (fp8.cu) ----------------------------------------------------
 // Blocks begin anew after each `group` rows.
-typedef enum cuda_fp8_block { CUDA_FP8_ROW, CUDA_FP8_COLUMN, CUDA_FP8_SQUARE } cuda_fp8_block;
 typedef struct cuda_fp8_args {
     cuda_view in, out;
     int64_t group;
-    int32_t block, unused;
+    fp8_block block;
+    int32_t unused;
 } cuda_fp8_args;
 
 // ---- the head (head.cu) -------------------------------------------------------------------------

@@ -79,7 +79,7 @@ DEV_KERNEL(cuda_fp8_operand, cuda_fp8_args, CUDA_THREADS)
     const int64_t inside = dev_block(1) % stripes * FP8_SIDE;
     const int64_t first = dev_block(1) / stripes * a.group + inside;
     const int64_t rows = dev_min(FP8_SIDE, a.group - inside), column = dev_block(0) * FP8_SIDE;
-    if (a.block == CUDA_FP8_ROW) fp8_rows(&a, first, rows, column);
-    if (a.block == CUDA_FP8_COLUMN) fp8_columns(&a, first, rows, column);
-    if (a.block == CUDA_FP8_SQUARE) fp8_square(&a, first, rows, column);
+    if (a.block == FP8_OF_ROW) fp8_rows(&a, first, rows, column);
+    if (a.block == FP8_OF_COLUMN) fp8_columns(&a, first, rows, column);
+    if (a.block == FP8_OF_SQUARE) fp8_square(&a, first, rows, column);
 }

@@ -7,13 +7,10 @@ enum { SIDE = FP8_BLOCK_SIZE };
 static status operand_run(const kern_context *context, const kern_call *c, int operand,
                           const kern_call *rounded)
 {
-    static const int32_t blocks[] = {[FP8_OF_ROW] = CUDA_FP8_ROW,
-                                     [FP8_OF_COLUMN] = CUDA_FP8_COLUMN,
-                                     [FP8_OF_SQUARE] = CUDA_FP8_SQUARE};
     cuda_fp8_args args = {.in = cuda_view_of(&c->in[operand]),
                           .out = cuda_view_of(&rounded->in[operand]),
                           .group = fp8_group_rows(c, operand),
-                          .block = blocks[fp8_block_of(c, operand)]};
+                          .block = fp8_block_of(c, operand)};
     const int64_t stripes = (args.group + SIDE - 1) / SIDE;
     const int64_t down = args.in.rows / args.group * stripes;
     ASSERT(down <= CUDA_MAX_GRID_ROWS); // more rows than a micro-batch or a weight has
