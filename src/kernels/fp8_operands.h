@@ -25,9 +25,16 @@ static inline int64_t fp8_group_rows(const kern_call *c, int operand)
     return max_i64(has_experts ? rows / c->attrs.experts : rows, 1);
 }
 
-static inline int64_t fp8_operand_bytes(const kern_tensor *t, int64_t width)
+static inline int64_t fp8_operand_bytes(const kern_tensor *t, dtype type)
 {
-    return align_up(t->dims[0] * t->dims[1] * width, ALIGN_TENSOR);
+    return align_up(t->dims[0] * t->dims[1] * dtype_bytes(type), ALIGN_TENSOR);
+}
+
+// Returns the workspace of a product whose rounded operands are of `type`.
+static inline int64_t fp8_operands_bytes(const kern_call *c, dtype type)
+{
+    if (c->attrs.fp8 == FP8_NONE) return 0;
+    return fp8_operand_bytes(&c->in[0], type) + fp8_operand_bytes(&c->in[1], type);
 }
 
 // Makes `out` the same call with operands of `type` in the workspace, which are still to be filled.
@@ -40,7 +47,7 @@ static inline void fp8_operands_move(const kern_call *c, dtype type, kern_call *
         out->in[i].type = type;
         out->in[i].strides[0] = out->in[i].dims[1];
         out->in[i].strides[1] = 1;
-        at += fp8_operand_bytes(&c->in[i], dtype_bytes(type));
+        at += fp8_operand_bytes(&c->in[i], type);
     }
 }
 

@@ -96,8 +96,6 @@ const kern_call *cpu_fp8_operands(const kern_context *context, const kern_call *
 
 int64_t cpu_fp8_workspace(const kern_call *call, int threads)
 {
-    const int64_t width = dtype_bytes(call->in[0].type);
     (void)threads;
-    if (call->attrs.fp8 == FP8_NONE) return 0;
-    return fp8_operand_bytes(&call->in[0], width) + fp8_operand_bytes(&call->in[1], width);
+    return fp8_operands_bytes(call, call->in[0].type);
 }

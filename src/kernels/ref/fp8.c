@@ -50,8 +50,6 @@ const kern_call *ref_fp8_operands(const kern_call *c, kern_call *rounded)
 
 int64_t ref_fp8_workspace(const kern_call *c, int threads)
 {
-    const int64_t width = dtype_bytes(DTYPE_F64);
     (void)threads;
-    if (c->attrs.fp8 == FP8_NONE) return 0;
-    return fp8_operand_bytes(&c->in[0], width) + fp8_operand_bytes(&c->in[1], width);
+    return fp8_operands_bytes(c, DTYPE_F64);
 }
