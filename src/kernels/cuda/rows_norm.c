@@ -95,8 +95,7 @@ status cuda_row_row_dots(const kern_context *context, const kern_call *c)
                            .begin = columns.begin,
                            .dim = columns.end - columns.begin,
                            .plus = c->attrs.plus};
-    const cuda_shape shape = {.grid = {(args.x.rows + NORM_ROWS - 1) / NORM_ROWS, 1, 1},
-                              .threads = CUDA_THREADS};
+    const cuda_shape shape = cuda_shape_of_warps(args.x.rows);
     return cuda_launch_run(context, "cuda_row_sums", &shape, &args, sizeof(args));
 }
 
