@@ -121,6 +121,9 @@ NODISCARD status partition_choices(partition *c, op_list list, tensor_id ids, in
                                    op_node *local);
 // Begin of shard `s` among this rank's columns of a part.
 int64_t partition_shard_begin(const partition *c, const cut_parts *parts, int i, int32_t s);
+// Returns the node that adds `count` terms of each rank; over_ranks: its code if there are several.
+op_node partition_sum_of(const partition *c, op_code over_ranks, const tensor_id *terms,
+                         int32_t count, tensor_id y);
 // Makes y the sum of `count` terms of each rank.
 NODISCARD status partition_terms_add(partition *c, op_list list, const tensor_id *terms,
                                      int32_t count, tensor_id y);
@@ -142,13 +145,12 @@ bool partition_shares_keys(const partition *c, const op_node *node);
 // `node` is a node of the whole program, `local` the same in local ids with attributes cut.
 NODISCARD status partition_attention(partition *c, op_list list, const op_node *node,
                                      const op_node *local);
+// Logits of which a token is drawn leave the model whole, as the draw has them.
+void partition_outputs_whole(partition *c);
 // partition_norm.c: norms over all heads, whose columns and weight are cut by heads.
 bool partition_is_wide_norm(const partition *c, const op_node *node);
 // Sets the rule of such a norm; false: the node is none.
 bool partition_norm_rule(const partition *c, const op_node *node, op_rule *out);
 NODISCARD status partition_norm(partition *c, op_list list, const op_node *node, op_node *local);
-
-// Logits of which a token is drawn leave the model whole, as the draw has them.
-void partition_outputs_whole(partition *c);
 
 #endif

@@ -54,8 +54,8 @@ static status dots_push(partition *c, op_list list, const op_node *node, tensor_
     const tensor_id h = node->in[operand_of(node)];
     const tensor_id r = is_forward ? node->out[1] : node->in[2];
     const op_tensor like = *op_at(c->p, r);
+    tensor_id terms[OP_CUT_MAX_TERMS];
     op_node dots = op_node_of(OP_ROW_DOTS);
-    op_node sum = op_node_of(c->how->ways == 1 ? OP_SUM : OP_ALL_REDUCE);
     dots.in[0] = h;
     if (!is_forward) {
         dots.in[1] = node->in[0];
@@ -71,17 +71,12 @@ static status dots_push(partition *c, op_list list, const op_node *node, tensor_
         term.piece.first_shard = first + k;
         TRY(partition_make(c, r, "dots", like.type, like.dims[0], like.dims[1], &term.out[0]));
         TRY(op_append(c->p, list, &term, 0));
-        sum.in[k] = term.out[0];
+        terms[k] = term.out[0];
     }
-    *out = sum.in[0];
+    *out = terms[0];
     if (c->how->ways == 1 && count == 1) return ST_OK;
     TRY(partition_make(c, r, "dots", like.type, like.dims[0], like.dims[1], out));
-    sum.out[0] = *out;
-    if (c->how->ways > 1) sum.attrs.axis = AXIS_TP;
-    if (c->how->ways > 1 && c->how->ordered) {
-        sum.piece.shards = cut_shards(c->how);
-        sum.piece.first_shard = first;
-    }
+    op_node sum = partition_sum_of(c, OP_ALL_REDUCE, terms, count, *out);
     return op_append(c->p, list, &sum, 0);
 }
 

@@ -18,24 +18,33 @@ static status term_make(partition *c, tensor_id y, int32_t terms, tensor_id *out
     return partition_make(c, y, "term", like.type, like.dims[0], like.dims[1], out);
 }
 
-status partition_terms_add(partition *c, op_list list, const tensor_id *terms, int32_t count,
-                           tensor_id y)
+op_node partition_sum_of(const partition *c, op_code over_ranks, const tensor_id *terms,
+                         int32_t count, tensor_id y)
 {
-    if (count == 1 && terms[0] == y) return ST_OK;
     const bool alone = c->how->ways == 1;
-    const bool scatters = c->how->rows && op_at(c->p, y)->dims[0].symbol != EXTENT_ONE;
-    op_node sum = op_node_of(alone ? OP_SUM : scatters ? OP_REDUCE_SCATTER : OP_ALL_REDUCE);
+    op_node sum = op_node_of(alone ? OP_SUM : over_ranks);
     for (int32_t i = 0; i < count; i++) sum.in[i] = terms[i];
     sum.out[0] = y;
-    const op_tensor like = *op_at(c->p, y);
-    const bool is_view = !alone && like.view_of != TENSOR_NONE; // a received tensor is contiguous
-    if (is_view) {
-        TRY(partition_make(c, y, "sum", like.type, like.dims[0], like.dims[1], &sum.out[0]));
-    }
     if (!alone) sum.attrs.axis = AXIS_TP;
     if (!alone && c->how->ordered) {
         sum.piece.shards = count * c->how->ways;
         sum.piece.first_shard = count * c->how->at;
+    }
+    return sum;
+}
+
+status partition_terms_add(partition *c, op_list list, const tensor_id *terms, int32_t count,
+                           tensor_id y)
+{
+    if (count == 1 && terms[0] == y) return ST_OK;
+    const bool scatters = c->how->rows && op_at(c->p, y)->dims[0].symbol != EXTENT_ONE;
+    op_node sum =
+        partition_sum_of(c, scatters ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, terms, count, y);
+    const op_tensor like = *op_at(c->p, y);
+    // A received tensor is contiguous.
+    const bool is_view = c->how->ways > 1 && like.view_of != TENSOR_NONE;
+    if (is_view) {
+        TRY(partition_make(c, y, "sum", like.type, like.dims[0], like.dims[1], &sum.out[0]));
     }
     TRY(op_append(c->p, list, &sum, 0));
     if (!is_view) return ST_OK;
