@@ -144,16 +144,20 @@ DEV_KERNEL(cuda_norm_dx, cuda_norm_dx_args, CUDA_THREADS)
 {
     const norm_place p = norm_place_of(a.dx.rows, a.groups, a.dim);
     if (!p.is_there) return;
-    const float count = (float)a.dim, mean = a.subtracts_mean ? norm_mean_again(&a, &p) : 0.0f;
-    const norm_sums none = {0.0f, 0.0f, 0.0f};
-    const norm_sums s = a.dots.data != NULL ? none : norm_sums_of(&a, &p, mean);
-    // RMSNorm computes r again: the stored one has too few bits if only eps keeps dx from 0.
     const bool is_piece = a.dots.data != NULL;
+    const float count = (float)(is_piece ? a.whole : a.dim);
+    const float mean = a.subtracts_mean ? norm_mean_again(&a, &p) : 0.0f;
+    norm_sums s = {0.0f, 0.0f, 0.0f};
+    if (is_piece) {
+        s.dot = dev_load(&a.dots, p.row, 0);
+    } else {
+        s = norm_sums_of(&a, &p, mean);
+    }
+    // RMSNorm computes r again: the stored one has too few bits if only eps keeps dx from 0.
     const float r = is_piece           ? dev_load(&a.r, p.row, 0)
                     : a.subtracts_mean ? dev_load(&a.r, 0, p.row)
                                        : 1.0f / sqrtf(s.squares / count + a.eps);
-    const float mean_dot = is_piece ? dev_load(&a.dots, p.row, 0) / (float)a.whole : s.dot / count;
-    const float shift = a.subtracts_mean ? s.u / count : 0.0f, pull = r * r * mean_dot;
+    const float shift = a.subtracts_mean ? s.u / count : 0.0f, pull = r * r * (s.dot / count);
     for (int64_t j = norm_first(); j < a.dim; j += NORM_STEP) {
         const int64_t left = a.dim - j;
         float dy[DEV_VECTOR], h[DEV_VECTOR], w[DEV_VECTOR], past[DEV_VECTOR];
