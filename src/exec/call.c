@@ -77,6 +77,12 @@ static bool sums_in_pairs(const plan *p)
     return p->in_pairs || (p->cache_seq == 0 && p->whole_seq % (2 * pieces) == 0);
 }
 
+// Whether the node finds the rows of some sequences by their counts.
+static bool has_counts(const op_node *node)
+{
+    return op_kind_of(node->code)->finds_rows && node->in[3] != TENSOR_NONE;
+}
+
 // Sets the sequences whose rows a kernel finds itself by their counts. Where pieces of sequences
 // are counted apart, these are numbers of pieces; an action on positions has one of them.
 static void sequences_set(const plan *p, const plan_action *action, const op_node *node,
@@ -85,7 +91,7 @@ static void sequences_set(const plan *p, const plan_action *action, const op_nod
     const op_program *program = binding_of(p, action)->program;
     call->sequence_begin = action->sequence_begin;
     call->sequence_count = action->sequence_count < p->micro_batch ? action->sequence_count : 0;
-    if (!op_kind_of(node->code)->finds_rows || node->in[3] == TENSOR_NONE) return;
+    if (!has_counts(node)) return;
     const int64_t ranks = max_i64(node->attrs.ranks, 1);
     const int64_t pieces = program->tensors[node->in[3]].dims[0].scale / ranks;
     if (pieces == 1) return;
@@ -207,12 +213,6 @@ int64_t exec_packed_bytes(void *context, const op_program *program, const op_nod
     const exec_workspace_context *c = context;
     const kern_call call = shapes_call(c, program, node, bound);
     return kern_packed_bytes(c->kernels, &call);
-}
-
-// Whether the node finds the rows of some sequences by their counts.
-static bool has_counts(const op_node *node)
-{
-    return op_kind_of(node->code)->finds_rows && node->in[3] != TENSOR_NONE;
 }
 
 status exec_counts_check(const plan *p)
