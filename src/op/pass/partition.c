@@ -198,8 +198,9 @@ status partition_all_rows(partition *c, op_list list, tensor_id t, tensor_id *ou
     tensor_state *s = &c->state[t];
     *out = t;
     if (!placement_equal(s->at, rows_cut) || op_at(c->whole, t)->role == ROLE_WEIGHT) return ST_OK;
-    if (s->all == TENSOR_NONE && op_at(c->whole, t)->view_of != TENSOR_NONE)
+    if (s->all == TENSOR_NONE && op_at(c->whole, t)->view_of != TENSOR_NONE) {
         return view_rows(c, list, t, out);
+    }
     if (s->all == TENSOR_NONE) {
         const op_tensor like = *op_at(c->whole, t);
         op_node gather = op_node_of(OP_ALL_GATHER);
@@ -285,11 +286,13 @@ static int input_price(const partition *c, const op_node *node, int i, placement
     const tensor_state *s = &c->state[node->in[i]];
     if (placement_equal(s->at, want)) return 0;
     // A bias is added after the sum.
-    if (node->code == OP_MATMUL && i == 2 && want.kind == PLACE_PARTIAL)
+    if (node->code == OP_MATMUL && i == 2 && want.kind == PLACE_PARTIAL) {
         return s->at.kind == PLACE_REPLICATE ? 0 : -1;
+    }
     const bool is_weight = op_at(c->whole, node->in[i])->role == ROLE_WEIGHT;
-    if (want.kind == PLACE_REPLICATE && placement_equal(s->at, rows_cut) && !is_weight)
+    if (want.kind == PLACE_REPLICATE && placement_equal(s->at, rows_cut) && !is_weight) {
         return s->all == TENSOR_NONE ? 2 : 0;
+    }
     if (want.kind == PLACE_REPLICATE && columns_gather(c, node->in[i])) return COLUMNS_PRICE;
     return -1;
 }
@@ -338,31 +341,6 @@ static bool rule_cuts(const op_node *node, const op_rule *rule)
     return false;
 }
 
-// Returns whether the node is the norm of the only head of keys, which every rank has: with one
-// group, no rule cuts it by heads.
-static bool is_norm_of_copies(const partition *c, const op_node *node)
-{
-    if (node->code != OP_RMSNORM && node->code != OP_RMSNORM_DX && node->code != OP_RMSNORM_DW)
-        return false;
-    const tensor_state *s = &c->state[node->in[0]];
-    const bool columns = s->known && s->at.kind == PLACE_SHARD && s->at.dim == 1;
-    return columns && c->how->ways > 1 && s->parts.count == 1 && s->parts.copies[0] == c->how->ways;
-}
-
-// Sets the rule for tensors that stay copies, as one rank would compute them.
-static void rule_of_copies(const partition *c, const op_node *node, op_rule *out)
-{
-    *out = (op_rule){0};
-    for (int i = 0; i < OP_MAX_IN; i++) {
-        if (node->in[i] != TENSOR_NONE) out->in[i] = c->state[node->in[i]].at;
-    }
-    for (int o = 0; o < OP_MAX_OUT; o++) {
-        const bool is_grad =
-            node->out[o] != TENSOR_NONE && op_at(c->whole, node->out[o])->role == ROLE_WEIGHT_GRAD;
-        out->out[o] = is_grad ? replicate : (placement){.kind = PLACE_SHARD, .dim = 1};
-    }
-}
-
 // Chooses the rule with the least communication, and among those one that leaves the result cut.
 static status rule_choose(const partition *c, const op_node *node, op_rule *out, int *index)
 {
@@ -376,10 +354,6 @@ static status rule_choose(const partition *c, const op_node *node, op_rule *out,
     }
     *index = 0;
     if (partition_norm_rule(c, node, out)) return ST_OK;
-    if (is_norm_of_copies(c, node)) {
-        rule_of_copies(c, node, out);
-        return ST_OK;
-    }
     kind->place(c->whole, node, rules, &count);
     // All ranks have the rows of experts that are cut.
     if (node->code == OP_PERMUTE && cut_in_terms(c->how)) count = 1;

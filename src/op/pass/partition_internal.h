@@ -1,6 +1,6 @@
 // Shared by the files of the partition: partition.c (models, tensors, rules), partition_sum.c
 // (nodes whose result is a sum over ranks), partition_heads.c (keys that several ranks have) and
-// partition_norm.c (norms over all heads).
+// partition_norm.c (norms that no rule of their row cuts).
 #ifndef OP_PASS_PARTITION_INTERNAL_H
 #define OP_PASS_PARTITION_INTERNAL_H
 
@@ -149,7 +149,7 @@ NODISCARD status partition_attention(partition *c, op_list list, const op_node *
 void partition_outputs_whole(partition *c);
 // partition_norm.c: norms over all heads, whose columns and weight are cut by heads.
 bool partition_is_wide_norm(const partition *c, const op_node *node);
-// Sets the rule of such a norm; false: the node is none.
+// Sets the rule of such a norm, or of one whose columns every rank has; false: the node is neither.
 bool partition_norm_rule(const partition *c, const op_node *node, op_rule *out);
 NODISCARD status partition_norm(partition *c, op_list list, const op_node *node, op_node *local);
 

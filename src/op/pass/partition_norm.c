@@ -9,7 +9,14 @@
 // So 4 bytes of a token travel in each direction. The gradient of the weight is cut as the weight
 // is. A head that several ranks have is counted once: each of them adds its share of the columns.
 // In strict order there is a term for each shard of the columns, on one rank too.
+//
+// The norm of an only head of keys, which every rank has, is computed whole on each.
 #include "op/pass/partition_internal.h"
+
+static bool is_rmsnorm(op_code code)
+{
+    return code == OP_RMSNORM || code == OP_RMSNORM_DX || code == OP_RMSNORM_DW;
+}
 
 static int operand_of(const op_node *node) // h
 {
@@ -25,7 +32,7 @@ static bool is_cut(const partition *c, tensor_id t, int dim)
 bool partition_is_wide_norm(const partition *c, const op_node *node)
 {
     const bool is_forward = node->code == OP_RMSNORM;
-    if (!is_forward && node->code != OP_RMSNORM_DX && node->code != OP_RMSNORM_DW) return false;
+    if (!is_rmsnorm(node->code)) return false;
     if (!is_cut(c, node->in[operand_of(node)], 1)) return false;
     if (node->code == OP_RMSNORM_DW) return is_cut(c, node->out[0], 0);
     return is_cut(c, node->in[is_forward ? 1 : 3], 0) &&
@@ -33,16 +40,32 @@ bool partition_is_wide_norm(const partition *c, const op_node *node)
            c->state[node->in[operand_of(node)]].parts.count == 1;
 }
 
-// The statistics are the same on all ranks.
+// Returns whether the node is the norm of the only head of keys, which every rank has: with one
+// group, no rule cuts it by heads.
+static bool is_norm_of_copies(const partition *c, const op_node *node)
+{
+    if (!is_rmsnorm(node->code) || !is_cut(c, node->in[0], 1)) return false;
+    const cut_parts *parts = &c->state[node->in[0]].parts;
+    return c->how->ways > 1 && parts->count == 1 && parts->copies[0] == c->how->ways;
+}
+
+// Tensors that stay copies are as one rank would compute them. The statistics of a norm over all
+// heads are the same on all ranks.
 bool partition_norm_rule(const partition *c, const op_node *node, op_rule *out)
 {
-    const bool is_weight = node->code == OP_RMSNORM_DW;
-    if (!partition_is_wide_norm(c, node)) return false;
+    const placement rows = {.kind = PLACE_SHARD, .dim = 0};
+    const placement columns = {.kind = PLACE_SHARD, .dim = 1};
+    const bool is_wide = partition_is_wide_norm(c, node), is_weight = node->code == OP_RMSNORM_DW;
+    if (!is_wide && !is_norm_of_copies(c, node)) return false;
     *out = (op_rule){0}; // replicate
     for (int i = 0; i < OP_MAX_IN; i++) {
         if (node->in[i] != TENSOR_NONE) out->in[i] = c->state[node->in[i]].at;
     }
-    out->out[0] = (placement){.kind = PLACE_SHARD, .dim = is_weight ? 0 : 1};
+    if (is_wide) {
+        out->out[0] = is_weight ? rows : columns;
+        return true;
+    }
+    for (int o = 0; o < OP_MAX_OUT && !is_weight; o++) out->out[o] = columns;
     return true;
 }
 
