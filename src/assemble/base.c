@@ -178,12 +178,14 @@ status assemble_base_weight(const assemble_base_values *v, const op_model *m, in
                             float *values)
 {
     const op_weight *w = &m->weights[weight];
-    op_weight own = *w; // as the base model has it, also if an adapter has it too
-    op_model one = *m;
-    own.is_adapter = false;
-    one.weights = &own;
-    one.weight_count = 1;
-    if (v->files != NULL) return model_weight_read(v->files, v->spec, &one, 0, values);
+    if (v->files != NULL) {
+        op_weight own = *w; // as the base model has it, also if an adapter has it too
+        op_model one = *m;
+        own.is_adapter = false;
+        one.weights = &own;
+        one.weight_count = 1;
+        return model_weight_read(v->files, v->spec, &one, 0, values);
+    }
     if (v->checkpoint == NULL) {
         model_weight_init(m, weight, v->seed, values);
         return ST_OK;
