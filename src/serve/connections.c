@@ -21,7 +21,7 @@ static void list_leave(serve_connections *l, serve_connection *c)
 
 static void list_join(serve_connections *l, serve_connection *c)
 {
-    if (c->waits) return;
+    ASSERT(!c->waits);
     c->waits = true;
     c->since_ns = l->h->api->monotonic_ns(l->h);
     c->before = l->last;
@@ -76,11 +76,8 @@ void serve_connection_end(serve_connections *l, serve_connection *c)
 void serve_connection_works(serve_connections *l, serve_connection *c, bool works)
 {
     (void)pthread_mutex_lock(&l->lock);
-    if (works) {
-        list_leave(l, c);
-    } else {
-        list_join(l, c);
-    }
+    list_leave(l, c);
+    if (!works) list_join(l, c);
     (void)pthread_mutex_unlock(&l->lock);
 }
 

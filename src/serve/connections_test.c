@@ -72,6 +72,30 @@ static void a_request_has_a_time_to_arrive_in(void **state)
     serve_connections_deinit(&l);
 }
 
+// A request that is refused by its headers is answered before it is whole.
+static void an_answer_begins_the_time_of_the_next_request(void **state)
+{
+    const host_api api = {.monotonic_ns = clock_ns};
+    const host h = {.api = &api};
+    serve_connections l;
+    (void)state;
+    now_s = 100;
+    assert_int_equal(serve_connections_init(&l, &h), ST_OK);
+    client refused = connect_one(&l), silent = connect_one(&l);
+    now_s += SERVE_ARRIVAL_S;
+    serve_connection_works(&l, refused.c, false);
+    now_s++;
+    serve_connections_look(&l);
+    assert_true(has_ended(&silent));
+    assert_false(has_ended(&refused));
+    now_s += SERVE_ARRIVAL_S;
+    serve_connections_look(&l);
+    assert_true(has_ended(&refused));
+    close_one(&l, &refused);
+    close_one(&l, &silent);
+    serve_connections_deinit(&l);
+}
+
 static void the_one_that_waits_longest_ends_for_a_new_one(void **state)
 {
     const host_api api = {.monotonic_ns = clock_ns};
@@ -100,6 +124,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_has_a_time_to_arrive_in),
+        cmocka_unit_test(an_answer_begins_the_time_of_the_next_request),
         cmocka_unit_test(the_one_that_waits_longest_ends_for_a_new_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
