@@ -31,6 +31,11 @@ static const struct {
     [ROUTE_METRICS] = {"/metrics", "GET"},
 };
 
+static bool is_post(serve_route route)
+{
+    return strcmp(routes[route].method, "POST") == 0;
+}
+
 // A path behind that of the models names one of them.
 static serve_route route_of(const serve *s, const char *path, int64_t *model)
 {
@@ -80,8 +85,8 @@ static enum MHD_Result send_error(const serve_http *http, struct MHD_Connection 
         (void)http->lib.add_response_header(response, "Connection", "close");
     }
     if (code == 405 && response != NULL) {
-        const bool posts = strcmp(routes[route].method, "POST") == 0;
-        (void)http->lib.add_response_header(response, "Allow", posts ? "POST" : "GET, HEAD");
+        (void)http->lib.add_response_header(response, "Allow",
+                                            is_post(route) ? "POST" : "GET, HEAD");
     }
     return send_response(http, connection, code, "application/json", response);
 }
@@ -178,7 +183,7 @@ static enum MHD_Result refuse(const serve_http *http, struct MHD_Connection *con
                           "the key is missing or wrong; send it as Authorization: Bearer KEY");
     }
     if (model < 0) return send_error(http, connection, route, 404, "there is no such model");
-    const bool posts = strcmp(routes[route].method, "POST") == 0;
+    const bool posts = is_post(route);
     if (strcmp(method, routes[route].method) != 0 && (posts || strcmp(method, "HEAD") != 0)) {
         return send_error(http, connection, route, 405,
                           posts ? "this path takes POST" : "this path takes GET");
@@ -207,9 +212,8 @@ static void connection_works(serve_http *http, struct MHD_Connection *connection
 static enum MHD_Result body_take(exchange *x, const char *bytes, size_t *count)
 {
     const int64_t n = (int64_t)*count;
-    const bool posts = strcmp(routes[x->route].method, "POST") == 0;
     *count = 0;
-    if (posts && x->unread == 0 && x->body.count + n <= SERVE_BODY_BYTES_MAX) {
+    if (is_post(x->route) && x->unread == 0 && x->body.count + n <= SERVE_BODY_BYTES_MAX) {
         return data_bytes_add(&x->body, bytes, n) == ST_OK ? MHD_YES : MHD_NO;
     }
     data_bytes_deinit(&x->body);
@@ -238,7 +242,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     }
     if (*upload_bytes > 0) return body_take(x, upload, upload_bytes);
     connection_works(http, connection, true);
-    if (x->unread > 0 && strcmp(routes[x->route].method, "POST") == 0) {
+    if (x->unread > 0 && is_post(x->route)) {
         return send_error(http, connection, x->route, 413, "the request is too long");
     }
     serve_submit(http->s, x);
@@ -319,8 +323,8 @@ status serve_http_open(serve *s, arena *a, serve_http **out)
         return fail(ST_USAGE, "\"%s\" is not an IPv4 address, such as 127.0.0.1",
                     s->options.address);
     }
-    // Signals are for the thread that waits for them.
     TRY(serve_connections_init(&http->connections, s->h));
+    // Signals are for the thread that waits for them.
     sigset_t all, before;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);

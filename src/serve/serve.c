@@ -285,7 +285,7 @@ static status extend_sequences(serve *s, arena *turns_arena)
 }
 
 // Ends the jobs whose sequences all ended, and those whose clients left.
-static status end_jobs(serve *s)
+static void end_jobs(serve *s)
 {
     int64_t waiting = 0, running = 0;
     for (job **at = &s->jobs; *at != NULL;) {
@@ -307,7 +307,6 @@ static status end_jobs(serve *s)
     s->metrics.waiting = waiting;
     s->metrics.running = running;
     (void)pthread_mutex_unlock(&s->lock);
-    return ST_OK;
 }
 
 const drift_window *serve_seen(const serve *s)
@@ -334,26 +333,15 @@ static void drift_compare(serve *s, const serve_watcher *watcher)
     }
 }
 
-static const int64_t every_ns = INT64_C(1000000000);
-
-static void look(serve *s)
+// About once a second: ends clients that are too slow, and tells other ranks of the model that wait
+// for the next step that this one is there.
+static status look(serve *s)
 {
     const int64_t now = now_ns(s);
-    if (now - s->looked_ns < every_ns) return;
+    if (now - s->looked_ns < INT64_C(1000000000)) return ST_OK;
     s->looked_ns = now;
     serve_http_look(s->http);
-}
-
-// Other ranks of the model wait for the next step.
-static status rest(serve *s)
-{
-    if (s->jobs != NULL) {
-        s->rested_ns = 0;
-        return ST_OK;
-    }
-    if (now_ns(s) - s->rested_ns < every_ns) return ST_OK;
-    s->rested_ns = now_ns(s);
-    return infer_wait(s->model.g);
+    return s->jobs == NULL ? infer_wait(s->model.g) : ST_OK;
 }
 
 status serve_run(serve *s, const serve_watcher *watcher)
@@ -366,10 +354,9 @@ status serve_run(serve *s, const serve_watcher *watcher)
         st = take_requests(s);
         if (st == ST_OK) st = begin_sequences(s);
         if (st == ST_OK) st = extend_sequences(s, turns);
-        if (st == ST_OK) st = end_jobs(s);
-        if (st == ST_OK) st = rest(s);
+        if (st == ST_OK) end_jobs(s);
+        if (st == ST_OK) st = look(s);
         drift_compare(s, watcher);
-        look(s);
     }
     arena_destroy(turns);
     return st;

@@ -46,8 +46,7 @@ struct serve {
     drift_window seen, recent;
     arena *event;      // of the event of a stream that is made
     int64_t adapter;   // that all sequences in slots have; -1: none
-    int64_t rested_ns; // when the other ranks were last told to wait
-    int64_t looked_ns; // when connections were last looked at
+    int64_t looked_ns; // when connections and other ranks were last looked at
 };
 
 // ---- http.c -------------------------------------------------------------------------------------
