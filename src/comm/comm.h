@@ -221,6 +221,9 @@ NODISCARD status comm_barrier(comm_group *g, const char *site);
 // An all_reduce of one buffer in place.
 NODISCARD status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dtype type,
                                  op_reduction reduction, const char *tensor, const char *site);
+// A BROADCAST, SEND or RECEIVE of bytes in place.
+NODISCARD status comm_pass(comm_group *g, op_collective op, int root, void *data, int64_t bytes,
+                           const char *tensor, const char *site);
 
 // Makes every wait of this rank fail, for example when a peer is known to be lost. From any thread.
 void comm_abort(comm *c, status code, const char *text);

@@ -393,3 +393,19 @@ status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dtype type,
                             .step = -1};
     return comm_run(g, &args);
 }
+
+status comm_pass(comm_group *g, op_collective op, int root, void *data, int64_t bytes,
+                 const char *tensor, const char *site)
+{
+    ASSERT(op == COLLECTIVE_BROADCAST || op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE);
+    const comm_item item = {.in = data, .out = data, .count = bytes};
+    const comm_args args = {.op = op,
+                            .type = DTYPE_U8,
+                            .root = root,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = tensor,
+                            .site = site,
+                            .step = -1};
+    return comm_run(g, &args);
+}

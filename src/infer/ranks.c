@@ -90,13 +90,7 @@ void infer_ranks_end(infer_core *c)
 
 status infer_ranks_share(const infer_core *c, void *data, int64_t bytes)
 {
-    const comm_item item = {.in = data, .out = data, .count = bytes};
-    const comm_args args = {.op = COLLECTIVE_BROADCAST,
-                            .type = DTYPE_U8,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = "what rank 0 does next",
-                            .site = __func__,
-                            .step = -1};
-    return c->ranks != NULL ? comm_run(comm_world(c->ranks), &args) : ST_OK;
+    if (c->ranks == NULL) return ST_OK;
+    return comm_pass(comm_world(c->ranks), COLLECTIVE_BROADCAST, 0, data, bytes,
+                     "what rank 0 does next", __func__);
 }

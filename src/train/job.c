@@ -19,31 +19,15 @@ static status state_clear(train_job *job)
 // Gathers pieces for a checkpoint: the first rank receives the pieces of the others.
 static status state_give(void *ranks, int rank, int owner, void *data, int64_t bytes)
 {
-    const comm_item item = {.in = data, .out = data, .count = bytes};
-    const comm_args args = {.op = rank == owner ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE,
-                            .type = DTYPE_U8,
-                            .root = rank == owner ? 0 : owner,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = "piece of the state",
-                            .site = __func__,
-                            .step = -1};
-    return comm_run(ranks, &args);
+    const op_collective op = rank == owner ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE;
+    return comm_pass(ranks, op, rank == owner ? 0 : owner, data, bytes, "piece of the state",
+                     __func__);
 }
 
 // Broadcasts the pieces of each rank to all ranks.
 static status state_share(void *ranks, int owner, void *data, int64_t bytes)
 {
-    const comm_item item = {.in = data, .out = data, .count = bytes};
-    const comm_args args = {.op = COLLECTIVE_BROADCAST,
-                            .type = DTYPE_U8,
-                            .root = owner,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = "state of the run",
-                            .site = __func__,
-                            .step = -1};
-    return comm_run(ranks, &args);
+    return comm_pass(ranks, COLLECTIVE_BROADCAST, owner, data, bytes, "state of the run", __func__);
 }
 
 // Allocates the arena where the other ranks of this host can access it.

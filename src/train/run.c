@@ -180,15 +180,8 @@ static status plans_verify(session *s)
     int worst = (int)st;
     TRY(session_agree(s, &worst, "verdict of the verifier"));
     if (worst == ST_OK) return ST_OK;
-    const comm_item text_of_first = {.in = why.text, .out = why.text, .count = sizeof(why.text)};
-    const comm_args args = {.op = COLLECTIVE_BROADCAST,
-                            .type = DTYPE_U8,
-                            .items = &text_of_first,
-                            .item_count = 1,
-                            .tensor = "reason of the refusal",
-                            .site = __func__,
-                            .step = -1};
-    TRY(comm_run(s->ranks.hosts, &args));
+    TRY(comm_pass(s->ranks.hosts, COLLECTIVE_BROADCAST, 0, why.text, sizeof(why.text),
+                  "reason of the refusal", __func__));
     if (is_first) return error_put(&why);
     return fail((status)worst, "%.4000s", why.text);
 }

@@ -119,16 +119,7 @@ void session_rebalance_count(session *s, const int64_t *words)
 
 static status rows_pass(const session *s, op_collective op, int32_t peer, void *data, int64_t bytes)
 {
-    const comm_item item = {.in = data, .out = data, .count = bytes};
-    const comm_args args = {.op = op,
-                            .type = DTYPE_U8,
-                            .root = peer,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = "rows of an expert",
-                            .site = __func__,
-                            .step = -1};
-    return comm_run(s->ranks.hosts, &args);
+    return comm_pass(s->ranks.hosts, op, peer, data, bytes, "rows of an expert", __func__);
 }
 
 // Exchanges the rows of the expert with this number in a tensor. Both ranks have the same rows of
