@@ -140,3 +140,30 @@ void exec_groups_destroy(comm_group **groups, const plan_table *run)
 {
     for (int64_t i = 0; groups != NULL && i < run->group_count; i++) comm_group_destroy(groups[i]);
 }
+
+// ---- memory -------------------------------------------------------------------------------------
+
+static status shared_take(void *context, int64_t bytes, void **out)
+{
+    exec_shared *shared = context;
+    TRY(comm_memory_create(shared->ranks, bytes, &shared->memory));
+    *out = comm_memory_at(shared->memory);
+    return ST_OK;
+}
+
+static void shared_give(void *context, void *memory)
+{
+    exec_shared *shared = context;
+    ASSERT(memory == comm_memory_at(shared->memory));
+    comm_memory_destroy(shared->memory);
+    shared->memory = NULL;
+}
+
+void exec_memory_share(exec_shared *shared, exec_config *wanted)
+{
+    wanted->device.ordinal = comm_local_rank(shared->ranks);
+    if (wanted->api->hides_memory) return;
+    wanted->device.memory_take = shared_take;
+    wanted->device.memory_give = shared_give;
+    wanted->device.memory_context = shared;
+}

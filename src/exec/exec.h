@@ -65,6 +65,15 @@ NODISCARD status exec_groups_make(arena *a, comm *all, const plan_mesh *mesh, co
                                   comm_group ***out);
 void exec_groups_destroy(comm_group **groups, const plan_table *run); // NULL is legal
 
+// The device's arena of one of several ranks, where the others of its host reach it.
+typedef struct exec_shared {
+    comm *ranks;         // borrowed
+    comm_memory *memory; // NULL: the device hides it
+} exec_shared;
+// Sets the rank's device and, unless that hides its memory, the arena. Keeps `shared`, with the
+// ranks set, until exec_destroy.
+void exec_memory_share(exec_shared *shared, exec_config *wanted);
+
 NODISCARD status exec_create(const exec_config *config, exec **out);
 void exec_destroy(exec *e); // waits for the device; NULL is legal
 

@@ -36,7 +36,7 @@ typedef struct infer_core {
     plan_mesh mesh;
     plan_places places;
     comm_group **groups;
-    comm_memory *memory; // of the device's arena, where the others reach it
+    exec_shared shared; // the device's arena, where the others reach it
     int64_t steps;
     infer_adapter *adapters;
     int64_t adapter_count, adapter_at; // at: the one whose values are set; -1: none

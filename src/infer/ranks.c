@@ -54,31 +54,12 @@ status infer_ranks_fit(infer_core *c, const plan *const *plans, int64_t count)
                 text_bytes_human(bytes, needed), text_bytes_human(c->memory_limit_bytes, free));
 }
 
-static status memory_take(void *context, int64_t bytes, void **out)
-{
-    infer_core *c = context;
-    TRY(comm_memory_create(c->ranks, bytes, &c->memory));
-    *out = comm_memory_at(c->memory);
-    return ST_OK;
-}
-
-static void memory_give(void *context, void *memory)
-{
-    infer_core *c = context;
-    ASSERT(memory == comm_memory_at(c->memory));
-    comm_memory_destroy(c->memory);
-    c->memory = NULL;
-}
-
 status infer_ranks_device(infer_core *c, exec_config *wanted)
 {
     TRY(exec_groups_make(c->a, c->ranks, &c->mesh, &c->run, &c->groups));
     wanted->groups = c->groups;
-    wanted->device.ordinal = comm_local_rank(c->ranks);
-    if (wanted->api->hides_memory) return ST_OK;
-    wanted->device.memory_take = memory_take;
-    wanted->device.memory_give = memory_give;
-    wanted->device.memory_context = c;
+    c->shared.ranks = c->ranks;
+    exec_memory_share(&c->shared, wanted);
     return ST_OK;
 }
 

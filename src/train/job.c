@@ -30,23 +30,6 @@ static status state_share(void *ranks, int owner, void *data, int64_t bytes)
     return comm_pass(ranks, COLLECTIVE_BROADCAST, owner, data, bytes, "state of the run", __func__);
 }
 
-// Allocates the arena where the other ranks of this host can access it.
-static status memory_take(void *context, int64_t bytes, void **out)
-{
-    train_job *job = context;
-    TRY(comm_memory_create(job->ranks.all, bytes, &job->memory));
-    *out = comm_memory_at(job->memory);
-    return ST_OK;
-}
-
-static void memory_give(void *context, void *memory)
-{
-    train_job *job = context;
-    ASSERT(memory == comm_memory_at(job->memory));
-    comm_memory_destroy(job->memory);
-    job->memory = NULL;
-}
-
 // The memory belongs to the caller, who may have several jobs in it.
 static status memory_given(void *context, int64_t bytes, void **out)
 {
@@ -127,12 +110,8 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
     };
     wanted.codec.settings.vectors = comm_vectors_of_machine();
     if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", options->device);
-    if (out->ranks.all != NULL) wanted.device.ordinal = comm_local_rank(out->ranks.all);
-    if (out->ranks.all != NULL && !wanted.api->hides_memory) {
-        wanted.device.memory_take = memory_take;
-        wanted.device.memory_give = memory_give;
-        wanted.device.memory_context = out;
-    }
+    out->shared.ranks = out->ranks.all;
+    if (out->ranks.all != NULL) exec_memory_share(&out->shared, &wanted);
     if (plans->memory != NULL) {
         wanted.device.memory_take = memory_given;
         wanted.device.memory_give = memory_left;

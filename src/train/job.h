@@ -21,7 +21,7 @@ typedef struct train_job {
     ckpt_state state;
     train_ranks ranks;
     comm_group **groups; // [row of the plans' groups]
-    comm_memory *memory; // of the device's arena, where peers reach it
+    exec_shared shared;  // the device's arena, where peers reach it
 } train_job;
 
 // Creates the device and its arena, uploads constants, clears optimizer state and the step block.

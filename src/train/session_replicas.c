@@ -8,7 +8,7 @@
 // Each rank hashes the gradients that it applies, inside the steps.
 static status gradients_open(session *s)
 {
-    comm_memory *memory = s->job.memory;
+    comm_memory *memory = s->job.shared.memory;
     train_watch *watches = s->objective.watches;
     const train_gradients g = {.e = s->job.e,
                                .base = memory != NULL ? comm_memory_at(memory) : NULL,
@@ -26,7 +26,7 @@ status session_replicas_open(session *s)
     const bool compares = s->r->sdc.digests > 0 && s->ranks.all != NULL;
     if (!compares && session_record_every(s) == 0) return ST_OK;
     const int64_t ranks = s->ranks.all != NULL ? comm_ranks(s->ranks.all) : 1;
-    const comm_memory *memory = s->job.memory;
+    const comm_memory *memory = s->job.shared.memory;
     const ckpt_replicas_config all = {.s = &s->job.state,
                                       .ranks = ranks,
                                       .has_gradients = compares,
