@@ -295,8 +295,7 @@ static int64_t prompt_find(const infer *g, const int32_t *ids, int64_t count)
 {
     for (int64_t b = 0; b < g->slot_count; b++) {
         const held *s = &g->slots[b];
-        if (s->prompt != count || model_rope_changes(&g->c.spec, s->table_seq, count)) continue;
-        if (memcmp(s->text, ids, (size_t)count * sizeof(*ids)) == 0) return b;
+        if (s->prompt == count && memcmp(s->text, ids, (size_t)count * sizeof(*ids)) == 0) return b;
     }
     return -1;
 }
@@ -442,7 +441,8 @@ static status slots_next(infer *g, infer_turn *turns, int64_t count)
             g->pending[left++] = &turns[i];
         } else {
             // Another table rotated the keys in its cache, so the sequence is processed again from
-            // its beginning.
+            // its beginning. These are no longer the keys of its prompt.
+            s->prompt = 0;
             TRY(prefill(g, turns[i].slot, s->length + 1, &turns[i].next));
         }
     }
