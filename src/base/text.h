@@ -53,6 +53,14 @@ NODISCARD status text_add_nearest(text *t, const char *word, const char *const *
 // T, KiB, MiB, GiB, TiB.
 bool text_parse_i64(const char *s, int64_t *out);
 bool text_parse_f64(const char *s, double *out); // 3e-4, .5, 1, inf and nan are refused
+// The value of a hexadecimal digit; -1: it is none.
+static inline int text_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
 // White space of ASCII.
 static inline bool text_is_blank(char c)
 {

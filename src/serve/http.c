@@ -1,4 +1,5 @@
 // Connections: routes, the key, the body's limit, and answers as they come.
+#include "base/text.h"
 #include "serve/connections.h"
 #include "serve/http_library.h"
 #include "serve/serve_internal.h"
@@ -276,13 +277,6 @@ static void notice(void *context, struct MHD_Connection *connection, void **own,
     }
 }
 
-static int hex_of(char c)
-{
-    const char *digits = "0123456789abcdefABCDEF", *at = c != '\0' ? strchr(digits, c) : NULL;
-    if (at == NULL) return -1;
-    return at - digits < 16 ? (int)(at - digits) : (int)(at - digits) - 6;
-}
-
 // Decodes %41. %00 stays as it is: a NUL would end the path before its end.
 static size_t unescape(void *context, struct MHD_Connection *connection, char *s)
 {
@@ -290,8 +284,8 @@ static size_t unescape(void *context, struct MHD_Connection *connection, char *s
     (void)context;
     (void)connection;
     for (const char *from = s; *from != '\0';) {
-        const int high = *from == '%' ? hex_of(from[1]) : -1;
-        const int low = high >= 0 ? hex_of(from[2]) : -1;
+        const int high = *from == '%' ? text_hex_digit(from[1]) : -1;
+        const int low = high >= 0 ? text_hex_digit(from[2]) : -1;
         const bool is_code = low >= 0 && high + low > 0;
         *to++ = is_code ? (char)(16 * high + low) : *from;
         from += is_code ? 3 : 1;

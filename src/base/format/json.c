@@ -125,11 +125,7 @@ static const char *hex4(const parser *p, const char *s, uint32_t *out)
 {
     uint32_t value = 0;
     for (int i = 0; i < 4; i++, s++) {
-        const char c = s < p->end ? *s : '\0';
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
+        const int digit = s < p->end ? text_hex_digit(*s) : -1;
         if (digit < 0) return s;
         value = value << 4 | (uint32_t)digit;
     }

@@ -1,17 +1,11 @@
 // Strings and numbers inside the tags of a template, with the escapes of Python.
 #include "data/jinja/jinja_internal.h"
 
+#include "base/text.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int hex_of(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
 
 static int64_t utf8_put(char *to, uint32_t c)
 {
@@ -30,7 +24,7 @@ static status put_hex(const jinja_source *s, int64_t *at, int64_t digits, char *
 {
     uint32_t c = 0;
     for (int64_t i = 0; i < digits; i++, (*at)++) {
-        const int h = *at < s->count ? hex_of(s->bytes[*at]) : -1;
+        const int h = *at < s->count ? text_hex_digit(s->bytes[*at]) : -1;
         if (h < 0) {
             return jinja_fail(s, (int32_t)*at, "an escape with too few hexadecimal digits");
         }
