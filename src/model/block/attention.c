@@ -36,6 +36,12 @@ static status views_make(block_context *c, heads *h)
     return op_view(c->p, h->qkv, "v", h->q_dim + h->kv_dim, h->kv_dim, &h->v);
 }
 
+// Returns whether q, k and v become tensors of their own before positions turn them.
+static bool is_apart(const decoder_spec *s)
+{
+    return s->qk_norm || s->qkv_clip > 0.0f;
+}
+
 static int32_t window_of(const block_context *c)
 {
     return c->spec->windows != NULL ? c->spec->windows[c->layer] : 0;
@@ -53,7 +59,7 @@ static status rotate(block_context *c, heads *h)
     TRY(block_batch(c, "positions", extent_tokens(1), DTYPE_I32, &positions));
     TRY(op_tensor_make(c->p, name, ROLE_CONSTANT, DTYPE_F32, 2, extent_of(c->options->seq),
                        extent_of(model_rope_dim(s)), &table));
-    if (!s->qk_norm && s->qkv_clip == 0.0f) {
+    if (!is_apart(s)) {
         TRY(op_rope(c->p, h->qkv, positions, table, q_heads + kv_heads, size, s->rope_interleaved,
                     &h->qkv));
         return views_make(c, h);
@@ -66,7 +72,6 @@ static status qk_norm(block_context *c, heads *h)
 {
     const decoder_spec *s = c->spec;
     tensor_id wq = TENSOR_NONE, wk = TENSOR_NONE, same = TENSOR_NONE;
-    TRY(views_make(c, h));
     if (s->qk_norm_whole) { // cut as the heads are
         TRY(block_gain_of_heads(c, "attn.q_norm", h->q_dim, s->heads, &wq));
         TRY(block_gain_of_heads(c, "attn.k_norm", h->kv_dim, s->kv_heads, &wk));
@@ -82,7 +87,6 @@ static status qk_norm(block_context *c, heads *h)
 static status clip(block_context *c, heads *h)
 {
     const float bound = c->spec->qkv_clip;
-    if (!c->spec->qk_norm) TRY(views_make(c, h));
     TRY(op_clamp(c->p, h->q, bound, &h->q));
     TRY(op_clamp(c->p, h->k, bound, &h->k));
     return op_clamp(c->p, h->v, bound, &h->v);
@@ -110,17 +114,15 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
     const bool train = c->options->purpose == PURPOSE_TRAIN;
+    const bool rotates = s->position == MODEL_POSITION_ROPE;
     const double scalar = s->attention_scalar > 0.0 ? s->attention_scalar : (double)s->head_dim;
     heads h = {.q_dim = s->heads * s->head_dim, .kv_dim = s->kv_heads * s->head_dim};
     tensor_id documents = TENSOR_NONE, lengths = TENSOR_NONE, a = TENSOR_NONE;
     TRY(qkv_make(c, x, &h));
+    if (is_apart(s) || !rotates) TRY(views_make(c, &h));
     if (s->qk_norm) TRY(qk_norm(c, &h));
     if (s->qkv_clip > 0.0f) TRY(clip(c, &h));
-    if (s->position == MODEL_POSITION_ROPE) {
-        TRY(rotate(c, &h));
-    } else if (!s->qk_norm && s->qkv_clip == 0.0f) {
-        TRY(views_make(c, &h));
-    }
+    if (rotates) TRY(rotate(c, &h));
     if (block_is_cached(c)) {
         TRY(cache(c, &h, &lengths));
     } else if (c->options->documents) {
