@@ -256,6 +256,7 @@ status model_spec_from_config(const host *h, arena *a, const run_config *c, deco
     if (c->model.from != NULL) {
         TRY(model_spec_from_hf(h, a, c->model.from, &s));
         TRY(bias_check(c, &s));
+        TRY(next_set(c, &s));
     } else {
         const bool is_fresh = c->model.preset == NULL;
         if (is_fresh) {
@@ -265,7 +266,6 @@ status model_spec_from_config(const host *h, arena *a, const run_config *c, deco
         }
         TRY(keys_apply(a, c, is_fresh, &s));
     }
-    TRY(next_set(c, &s));
     // Dropout is that of the run's configuration (default 0), never that of the model's folder.
     s.dropout_embedding = s.dropout_attention = s.dropout_residual = (float)c->model.dropout;
     TRY(adapter_apply(h, a, c, &s));
