@@ -423,7 +423,7 @@ static status heads_read(const model_reader *r, decoder_spec *s)
         TRY(model_read_bool(r, r->root, k->qk_norm, r->arch->qk_norm, &s->qk_norm));
     }
     if (k->rotary == NULL) return ST_OK;
-    const json *rope = model_rope_options(r); // of newer files, and counts
+    const json *rope = json_get(r->root, model_rope_key(r)); // of newer files, and counts
     const bool is_there = json_kind_of(rope) == JSON_MAP && json_get(rope, k->rotary) != NULL;
     TRY(model_read_real(r, is_there ? rope : r->root, k->rotary, (double_limits){0.0, 1.0},
                         otherwise, &share));

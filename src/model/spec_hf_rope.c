@@ -113,19 +113,17 @@ static status local_read(const model_reader *r, const json *map, decoder_spec *s
                            &s->rope_local_theta);
 }
 
-const json *model_rope_options(const model_reader *r)
+const char *model_rope_key(const model_reader *r)
 {
-    const json *scaling = json_get(r->root, "rope_scaling");
-    return model_read_given(scaling) ? scaling : json_get(r->root, "rope_parameters");
+    return model_read_given(json_get(r->root, "rope_scaling")) ? "rope_scaling" : "rope_parameters";
 }
 
 status model_rope_read(const model_reader *r, decoder_spec *s)
 {
     s->rope = model_rope_default();
     if (s->position != MODEL_POSITION_ROPE) return ST_OK;
-    const char *key =
-        model_read_given(json_get(r->root, "rope_scaling")) ? "rope_scaling" : "rope_parameters";
-    const json *map = model_rope_options(r);
+    const char *key = model_rope_key(r);
+    const json *map = json_get(r->root, key);
     if (model_read_given(map) && json_kind_of(map) != JSON_MAP)
         return model_read_wrong(r, key, map, "a map or null");
     if (r->arch->keys->rope_local_theta != NULL) {

@@ -39,8 +39,8 @@ NODISCARD status model_read_bool(const model_reader *r, const json *map, const c
                                  bool otherwise, bool *out);
 // Refuses options of `map` that change the mathematics in a way that is not supported.
 NODISCARD status model_read_refuse(const model_reader *r, const json *map);
-// Returns the options of rotary positions that count, or NULL (spec_hf_rope.c).
-const json *model_rope_options(const model_reader *r);
+// Returns the key whose value has the options of rotary positions that count (spec_hf_rope.c).
+const char *model_rope_key(const model_reader *r);
 // Reads rotary positions (spec_hf_rope.c).
 NODISCARD status model_rope_read(const model_reader *r, decoder_spec *s);
 
