@@ -209,8 +209,8 @@ status session_shares_plan(session *s)
     for (int64_t i = 0; i < dp; i++) {
         now[i] = plan_share_begin(&m, all, i + 1) - plan_share_begin(&m, all, i);
     }
-    const double before = train_shares_time(all, dp, c->slow, now);
-    if (before < least_gain * train_shares_time(all, dp, c->slow, parts)) return ST_OK;
+    const double before = train_shares_time(dp, c->slow, now);
+    if (before < least_gain * train_shares_time(dp, c->slow, parts)) return ST_OK;
     other.layout.parts = parts;
     other.layout.part_count = dp;
     c->begin_ns = session_now(s);

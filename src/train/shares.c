@@ -17,12 +17,11 @@ void train_shares_choose(int64_t parts, int64_t ranks, const double *slow, int64
     }
 }
 
-double train_shares_time(int64_t parts, int64_t ranks, const double *slow, const int64_t *shares)
+double train_shares_time(int64_t ranks, const double *slow, const int64_t *shares)
 {
     double longest = 0.0;
     for (int64_t r = 0; r < ranks; r++) {
-        const int64_t even = parts * (r + 1) / ranks - parts * r / ranks;
-        const double time = (double)(shares != NULL ? shares[r] : even) * slow[r];
+        const double time = (double)shares[r] * slow[r];
         if (time > longest) longest = time;
     }
     return longest;
