@@ -81,7 +81,7 @@ double session_shares_scale(const session *s, int64_t rank)
 {
     const plan_mesh m = run_config_mesh(s->r, rank);
     const bool strict = s->r->determinism.mode == RUN_STRICT;
-    const int64_t batch = run_config_batch(s->r, s->step);
+    const int64_t batch = run_config_batch(s->r, s->step - 1); // of the step that ended
     int64_t first = 0, own = 0;
     plan_own_sequences(&m, strict, (int32_t)s->r->determinism.shards, batch, &first, &own);
     return own > 0 ? (double)batch / (double)plan_mesh_size(&m, AXIS_DP) / (double)own : 1.0;

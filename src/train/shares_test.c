@@ -1,5 +1,6 @@
 // Shares of slow ranks against all possible ones.
 #include "base/rng.h"
+#include "train/session.h"
 #include "train/shares.h"
 
 #include <setjmp.h>
@@ -64,11 +65,34 @@ static void a_slow_rank_gets_half(void **state)
     assert_true(train_shares_time(8, slow, even) > 15.0);
 }
 
+// After step 1 ranks compare times of its batch, of which the third rank has two of four sequences;
+// of the six of step 2 each has two.
+static void times_are_scaled_by_the_batch_of_their_step(void **state)
+{
+    (void)state;
+    static const char *const list[] = {"data.train=x",        "model.preset=gpt2-tiny",
+                                       "train.steps=4",       "train.batch_ramp=0=4,1=6",
+                                       "train.micro_batch=1", "layout.dp=3"};
+    arena *a = NULL;
+    config *c = NULL;
+    run_config r = {0};
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    assert_int_equal(run_config_load(host_real(), a, NULL, list, COUNT_OF(list), &r, &c), ST_OK);
+    session s = {.r = &r, .step = 1};
+    assert_true(session_shares_scale(&s, 0) == 4.0 / 3.0);
+    assert_true(session_shares_scale(&s, 2) == 2.0 / 3.0);
+    s.step = 2;
+    assert_true(session_shares_scale(&s, 0) == 1.0);
+    assert_true(session_shares_scale(&s, 2) == 1.0);
+    arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_share_is_the_shortest_possible),
         cmocka_unit_test(a_slow_rank_gets_half),
+        cmocka_unit_test(times_are_scaled_by_the_batch_of_their_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
