@@ -7,7 +7,7 @@ every period and runs for a fixed part of it, at a time that no other rank of it
 rank gets half of that part. So the speed of a rank does not depend on what the others do, as on real
 devices.
 
-    bench/straggler.py build/trireme [--ranks 8] [--seconds 60]
+    bench/straggler.py build/trireme [--ranks 8] [--slow 3] [--steps 24] [--part_ms 20]
 
 It prints the tokens per second of the last third of each run and compares the digests."""
 import argparse, json, os, shutil, signal, subprocess, sys, tempfile, time
@@ -39,11 +39,11 @@ def tell(pid, which):
 
 def throttle(run, parts, period, cores):
     """Gives each rank its part of every period; parts: seconds."""
-    ranks, at = {}, time.monotonic()
+    ranks = {}
     while run.poll() is None and len(ranks) < len(parts):
         ranks = rank_processes(run.pid)
         time.sleep(0.05)
-    slots = []  # (begin, end, rank): on each core one after the other
+    slots = []  # (time in the period, whether the part ends then, rank): on each core one after the other
     for core in range(cores):
         when = 0.0
         for r in range(core, len(parts), cores):
@@ -63,7 +63,6 @@ def throttle(run, parts, period, cores):
         begin += period
     for pid in ranks.values():
         tell(pid, signal.SIGCONT)
-    return at
 
 
 def main():
