@@ -117,7 +117,8 @@ typedef struct session {
     struct {
         int64_t rank; // of a finding that the first rank tells the others next; -1: none
         double ratio;
-        int64_t slow_rank;     // the one of the finding that all know
+        int64_t slow_rank; // of the finding that all know
+        double slow_ratio;
         bool is_due, is_evict; // after this step the ranks take other shares, or lose that one
     } move;
     const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known

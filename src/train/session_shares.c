@@ -112,7 +112,7 @@ void session_shares_take(session *s, int64_t rank, double ratio)
     s->move.rank = -1;
     if (rank < 0) return;
     s->move.slow_rank = rank;
-    s->move.ratio = ratio;
+    s->move.slow_ratio = ratio;
     s->move.is_due = true;
     s->move.is_evict = s->r->resilience.straggler == RUN_STRAGGLER_EVICT;
 }
@@ -141,7 +141,7 @@ static status speeds_take(session *s)
         for (int64_t i = 0; i < dp; i++) c->slow[i] = 1.0;
     }
     double *slow = &c->slow[dp_of(s, s->move.slow_rank)];
-    *slow = fmin(*slow * s->move.ratio, slow_most);
+    *slow = fmin(*slow * s->move.slow_ratio, slow_most);
     if (*slow < 1.1) *slow = 1.0;
     return ST_OK;
 }

@@ -87,12 +87,31 @@ static void times_are_scaled_by_the_batch_of_their_step(void **state)
     arena_destroy(a);
 }
 
+// The first rank may find another slow rank before all have followed the first finding.
+static void a_second_finding_leaves_the_first_as_it_is(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    struct session_kept *kept = NULL;
+    run_config r = {.resilience = {.straggler = RUN_STRAGGLER_MOVE}};
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    assert_int_equal(session_kept_create(a, &kept), ST_OK);
+    session s = {.r = &r, .move = {.rank = -1}};
+    session_shares_use(&s, kept);
+    session_shares_take(&s, 1, 1.5);
+    session_shares_found(&s, &(straggler){.rank = 2, .cause = STRAGGLER_COMPUTE, .ratio = 3.0});
+    assert_true(s.move.slow_rank == 1 && s.move.slow_ratio == 1.5);
+    assert_true(s.move.rank == 2 && s.move.ratio == 3.0);
+    arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_share_is_the_shortest_possible),
         cmocka_unit_test(a_slow_rank_gets_half),
         cmocka_unit_test(times_are_scaled_by_the_batch_of_their_step),
+        cmocka_unit_test(a_second_finding_leaves_the_first_as_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
