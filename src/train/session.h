@@ -119,6 +119,7 @@ typedef struct session {
         double ratio;
         int64_t slow_rank; // of the finding that all know
         double slow_ratio;
+        double *slow; // [dp] times of a sequence by the findings of this session; NULL: none
         bool is_due, is_evict; // after this step the ranks take other shares, or lose that one
     } move;
     const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known

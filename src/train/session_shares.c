@@ -28,7 +28,8 @@ static const double slow_most = 16.0;
 struct session_kept {
     bool is_full;
     int moves;
-    double *slow;   // [dp] time of a sequence, as a multiple of that of the others
+    // [dp] time of a sequence when the session began, as a multiple of that of the others; NULL: 1.
+    const double *slow;
     int64_t *parts; // [dp] of the step; NULL: those of the configuration
     int64_t count;
     int64_t begin_ns; // of the move
@@ -132,17 +133,22 @@ static int64_t parts_of(const run_config *r)
     return min_i64(least, PARTS_MAX);
 }
 
+static double slow_before(const session *s, int64_t dp)
+{
+    return s->kept->slow != NULL ? s->kept->slow[dp] : 1.0;
+}
+
+// The ratio of a finding is to what was known when the session began, even if an earlier finding
+// moved nothing.
 static status speeds_take(session *s)
 {
-    struct session_kept *c = s->kept;
-    const int64_t dp = s->r->layout.dp;
-    if (c->slow == NULL) {
-        TRY(arena_new(s->a, dp, &c->slow));
-        for (int64_t i = 0; i < dp; i++) c->slow[i] = 1.0;
+    const int64_t dp = s->r->layout.dp, at = dp_of(s, s->move.slow_rank);
+    if (s->move.slow == NULL) {
+        TRY(arena_new(s->a, dp, &s->move.slow));
+        for (int64_t i = 0; i < dp; i++) s->move.slow[i] = slow_before(s, i);
     }
-    double *slow = &c->slow[dp_of(s, s->move.slow_rank)];
-    *slow = fmin(*slow * s->move.slow_ratio, slow_most);
-    if (*slow < 1.1) *slow = 1.0;
+    const double slow = fmin(slow_before(s, at) * s->move.slow_ratio, slow_most);
+    s->move.slow[at] = slow < 1.1 ? 1.0 : slow;
     return ST_OK;
 }
 
@@ -202,20 +208,21 @@ status session_shares_plan(session *s)
     TRY(speeds_take(s));
     if (all < dp || c->moves >= MOVES_MAX) return ST_OK;
     TRY(arena_new(s->a, dp, &parts));
-    train_shares_choose(all, dp, c->slow, parts);
+    train_shares_choose(all, dp, s->move.slow, parts);
     int64_t *now = NULL;
     TRY(arena_new(s->a, dp, &now));
     const plan_mesh m = run_config_mesh(r, 0);
     for (int64_t i = 0; i < dp; i++) {
         now[i] = plan_share_begin(&m, all, i + 1) - plan_share_begin(&m, all, i);
     }
-    const double before = train_shares_time(dp, c->slow, now);
-    if (before < least_gain * train_shares_time(dp, c->slow, parts)) return ST_OK;
+    const double before = train_shares_time(dp, s->move.slow, now);
+    if (before < least_gain * train_shares_time(dp, s->move.slow, parts)) return ST_OK;
     other.layout.parts = parts;
     other.layout.part_count = dp;
     c->begin_ns = session_now(s);
     TRY(plans_try(s, &other, &is_possible));
     if (!is_possible) return ST_OK;
+    c->slow = s->move.slow;
     c->parts = parts;
     c->count = dp;
     s->move.is_due = true;

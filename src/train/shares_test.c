@@ -105,6 +105,35 @@ static void a_second_finding_leaves_the_first_as_it_is(void **state)
     arena_destroy(a);
 }
 
+// Two parts each are best for a rank that takes 1.3 times as long, and remain so if it is found
+// again: the second ratio is not on top of the first.
+static void a_move_that_gains_nothing_leaves_no_trace(void **state)
+{
+    (void)state;
+    static const char *const list[] = {"data.train=x",
+                                       "model.preset=gpt2-tiny",
+                                       "train.steps=4",
+                                       "train.global_batch=4",
+                                       "train.micro_batch=1",
+                                       "layout.dp=2",
+                                       "resilience.straggler=move"};
+    arena *a = NULL;
+    config *c = NULL;
+    struct session_kept *kept = NULL;
+    run_config r = {0};
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    assert_int_equal(run_config_load(host_real(), a, NULL, list, COUNT_OF(list), &r, &c), ST_OK);
+    assert_int_equal(session_kept_create(a, &kept), ST_OK);
+    session s = {.a = a, .r = &r, .step = 1};
+    session_shares_use(&s, kept);
+    for (int i = 0; i < 2; i++) {
+        session_shares_take(&s, 1, 1.3);
+        assert_int_equal(session_shares_plan(&s), ST_OK);
+        assert_false(s.move.is_due);
+    }
+    arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -112,6 +141,7 @@ int main(void)
         cmocka_unit_test(a_slow_rank_gets_half),
         cmocka_unit_test(times_are_scaled_by_the_batch_of_their_step),
         cmocka_unit_test(a_second_finding_leaves_the_first_as_it_is),
+        cmocka_unit_test(a_move_that_gains_nothing_leaves_no_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
