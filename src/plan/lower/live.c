@@ -353,7 +353,7 @@ static status actions_walk(live_state *s)
         if (a->layer >= 0) before = a;
         TRY(nodes_touch(s, i));
     }
-    // What no action of the compute stream waits for, the next step waits for.
+    // The next step waits for communications that no action of the compute stream waits for.
     for (int64_t stream = STREAM_GROUPS; stream < s->stream_count; stream++) {
         if (s->pending[stream] < 0) continue;
         TRY(comm_done(s, s->last[stream], (int32_t)p->action_count));
