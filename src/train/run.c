@@ -535,7 +535,7 @@ status session_finish(session *s, train_outcome *out)
     outcome_of(s, out);
     if (!out->stopped) return ST_OK;
     if (out->changes) return fail(ST_STOPPED, "step %lld: the ranks change", (long long)s->step);
-    if (s->saved_step != s->step) {
+    if (s->saved_step != s->step || !session_is_first(s)) {
         return fail(ST_STOPPED, "%s in step %lld", s->stop_reason, (long long)s->step);
     }
     return fail(ST_STOPPED, "%s in step %lld; %s is durable", s->stop_reason, (long long)s->step,

@@ -304,6 +304,7 @@ static status train(const training *t, const launch_place *place, train_outcome 
     cli_ranks_leave(ranks, st);
     held_write(cli, r, first, st);
     run_log_end(log, st, &outcome);
+    if (!ours && place->rank > 0 && st == ST_STOPPED) error_clear(); // rank 0 tells it
     if (place->post_fd < 0) cli_signals_end();
     if (out != NULL) *out = outcome;
     return st;

@@ -24,6 +24,7 @@ struct run_log {
     bool is_kept;           // another process keeps this process's output as the rank's log
     file *files[LOG_FILES]; // log.txt, logs/rank-00000.log
     bool files_tried;
+    text early; // lines from before the folder was there
     status first_error;
     error_record error;
     int64_t warning_count;
@@ -45,12 +46,22 @@ static void keep(run_log *log, status st)
     }
 }
 
+// Rank 0 makes the folder, and another rank may have something to say before.
+static bool folder_is_there(const run_log *log)
+{
+    char *path = NULL;
+    file_info info;
+    return path_join(log->lines, log->r->run.dir, "logs", &path) == ST_OK &&
+           log->cli->h->api->path_info(log->cli->h, path, &info) == ST_OK &&
+           info.kind == FILE_KIND_FOLDER;
+}
+
 static void files_open(run_log *log)
 {
     char rank_name[40];
     const char *const names[LOG_FILES] = {"log.txt", rank_name};
     const bool wanted[LOG_FILES] = {log->rank == 0, !log->is_kept};
-    if (log->files_tried) return;
+    if (log->files_tried || (log->rank != 0 && !folder_is_there(log))) return;
     (void)snprintf(rank_name, sizeof(rank_name), "logs/rank-%05d.log", log->rank);
     log->files_tried = true;
     const host *h = log->cli->h;
@@ -78,14 +89,31 @@ static status line_write(run_log *log, int file_idx, const char *line)
     return log->cli->h->api->file_write(log->files[file_idx], t.bytes, t.length);
 }
 
-static void files_put(run_log *log, const char *line)
+static void files_write(run_log *log, const char *line)
 {
-    files_open(log);
     for (int i = 0; i < LOG_FILES; i++) {
         if (log->files[i] == NULL) continue;
         const status st = line_write(log, i, line);
         keep(log, st);
     }
+}
+
+static void files_put(run_log *log, const char *line)
+{
+    files_open(log);
+    if (!log->files_tried) {
+        const status st = text_add(&log->early, "%s\n", line);
+        keep(log, st);
+        return;
+    }
+    for (char *from = log->early.bytes; from != NULL && *from != '\0';) {
+        char *end = strchr(from, '\n');
+        *end = '\0';
+        files_write(log, from);
+        from = end + 1;
+    }
+    log->early = (text){.a = log->early.a};
+    files_write(log, line);
 }
 
 static void live_clear(run_log *log)
@@ -508,12 +536,7 @@ static status end_json(run_log *log, status st, const error_record *error)
 static bool may_write(const run_log *log, status st)
 {
     if (log->files_tried) return true;
-    if (st == ST_LOCKED) return false;
-    char *path = NULL;
-    file_info info;
-    return path_join(log->lines, log->r->run.dir, "logs", &path) == ST_OK &&
-           log->cli->h->api->path_info(log->cli->h, path, &info) == ST_OK &&
-           info.kind == FILE_KIND_FOLDER;
+    return st != ST_LOCKED && folder_is_there(log);
 }
 
 void run_log_end(run_log *log, status st, const train_outcome *outcome)
@@ -551,6 +574,7 @@ status run_log_create(cli_context *cli, const run_config *r, bool quiet, int ran
     log->quiet = quiet;
     log->rank = rank;
     log->is_kept = is_kept;
+    log->early.a = cli->a;
     log->is_json = r->log.format == RUN_LOG_JSON;
     TRY(arena_create("log line", 0, &log->lines));
     *out = log;
