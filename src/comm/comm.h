@@ -93,6 +93,7 @@ typedef struct comm_args {
     // NULL: they are not. The items are in place and together one vector, even if a rank gets only
     // its piece of the sum.
     const struct comm_compressed *compressed;
+    bool on_device; // the buffers lie in memory of GPUs (comm_group_peer_posts), on all ranks
     const char
         *algorithm;     // NULL: chosen by size and topology; a named one that cannot run is refused
     const char *tensor; // name of the operand, "gradients, bucket 4"; it is compared between ranks
@@ -140,6 +141,7 @@ typedef struct comm_config {
     // NCCL posts operations on device memory, in groups that open it (comm_group_library_open);
     // borrowed. NULL: the transport does all.
     const struct nccl_library *nccl;
+    bool peer;           // GPUs of this host read each other's memory (comm_group_peer_open)
     int64_t deadline_ns; // of one wait; 0: 600 s
     const char *tuning;  // text of a table that `bench comm --tune` wrote; NULL: built-in choices
     int spin_ns;         // how long a wait spins before it sleeps; 0: measured
@@ -210,6 +212,16 @@ void comm_group_library_close(comm_group *g); // no operation is under way
 // Whether NCCL posts the operation: then its buffers may be memory that the host cannot touch, and
 // the stream needs no function of the host.
 bool comm_group_library_posts(const comm_group *g, const device_api *api, const comm_args *args);
+// Lets the GPUs of the group read and write each other's memory, if comm_config.peer is set and all
+// its ranks are of this host; else nothing. `memory` is the device's piece with the buffers of all
+// operations. Collective over the group; ST_UNSUPPORTED on all ranks, with the remedy, if some GPU
+// does not reach another. Close before the memory is released: it waits until no peer has it.
+NODISCARD status comm_group_peer_open(comm_group *g, const device_api *api, device *d, void *memory,
+                                      int64_t bytes);
+void comm_group_peer_close(comm_group *g);
+// Whether the GPUs do the operation so: then args.on_device may be set, and comm_post takes buffers
+// in that memory. A function of the host takes part.
+bool comm_group_peer_posts(const comm_group *g, const comm_args *args);
 // Returns the error that ended the group, if one has.
 NODISCARD status comm_group_check(const comm_group *g);
 // Returns how long posted operations of the group took in all. From any thread.

@@ -5,6 +5,7 @@
 #include "comm/algo/direct.h"
 #include "comm/control_block.h"
 #include "comm/nccl/nccl.h"
+#include "comm/peer.h"
 
 #include <pthread.h>
 
@@ -12,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { COMM_MAX_POSTED = 64, COMM_MAX_CHOICES = 512, COMM_GROUP_NAME = 32 };
+enum { COMM_MAX_SHARED = 8, COMM_MAX_POSTED = 64, COMM_MAX_CHOICES = 512, COMM_GROUP_NAME = 32 };
 
 typedef struct comm_rule { // of the tuning table
     op_collective op;
@@ -35,6 +36,13 @@ struct comm {
     int under_way;
     int64_t busy_since, busy_ns;
     comm_nccl_watch *watch; // of all groups with NCCL; NULL: there was none
+    struct {                // pieces of GPUs that groups share
+        void *memory;
+        comm_link *link;
+        const comm_transport *transport;
+        int32_t region;
+        int users;
+    } shared[COMM_MAX_SHARED];
     int rule_count;
     comm_rule rules[COMM_MAX_CHOICES];
     comm_vectors vectors;
@@ -74,6 +82,8 @@ struct comm_group {
     bool has_levels;
     comm_levels levels;
     comm_nccl *nccl; // NULL: the transport posts
+    comm_peer *peer; // NULL: GPUs do not reach each other's memory
+    void *peer_memory;
     void *scratch;
     int64_t scratch_bytes;
     int64_t *counts;           // of an operation with offsets; NULL before the first

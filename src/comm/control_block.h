@@ -18,6 +18,7 @@
 #define COMM_CONTROL_BLOCK_H
 
 #include "comm/contract.h"
+#include "device/peers.h"
 
 #include <string.h>
 
@@ -66,6 +67,9 @@ typedef struct block_region {
     uint32_t generation; // odd: the region exists; grows with every change
     int32_t fd;          // in the owner's process
     uint64_t bytes, at;  // at: address in the owner
+    uint32_t on_device;  // memory of a GPU, which `share` describes; fd is -1
+    uint32_t users;      // other ranks that have it open
+    device_share share;
 } block_region;
 
 typedef struct flight_record { // an operation in the flight recorder

@@ -59,6 +59,7 @@ void comm_group_close(comm_group *g)
 {
     if (g == NULL) return;
     comm_group_library_close(g);
+    comm_group_peer_close(g);
     if (g->port != NULL) g->transport->leave(g->port);
     comm_direct_destroy(g->direct);
     comm_direct_destroy(g->levels.direct);
@@ -214,6 +215,7 @@ status comm_algorithm_run(comm_group *g, comm_memo *memo, const comm_args *args,
     call.stores = COMM_STORES_AUTO;
     call.direct = g->direct;
     call.levels = g->has_levels ? &g->levels : NULL;
+    g->port->peer = args->on_device ? g->peer : NULL;
     if (algorithm->scratch != NULL) {
         call.scratch_bytes = algorithm->scratch(args, g->size);
         TRY(scratch_grow(g, call.scratch_bytes));
@@ -371,6 +373,101 @@ void comm_group_library_close(comm_group *g)
 bool comm_group_library_posts(const comm_group *g, const device_api *api, const comm_args *args)
 {
     return g->nccl != NULL && comm_nccl_posts(api, args);
+}
+
+// ---- GPUs that read each other's memory ---------------------------------------------------------
+// Groups share the pieces: a piece is one region however many groups it serves.
+static status piece_share(comm_group *g, device *d, void *memory, int64_t bytes)
+{
+    comm *c = g->owner;
+    int at = -1;
+    for (int i = COMM_MAX_SHARED - 1; i >= 0; i--) {
+        if (c->shared[i].users == 0) at = at < 0 || c->shared[at].users == 0 ? i : at;
+        if (c->shared[i].users > 0 && c->shared[i].memory == memory) at = i;
+    }
+    if (at < 0)
+        return fail(ST_UNSUPPORTED, "more than %d pieces of a GPU's memory", COMM_MAX_SHARED);
+    if (c->shared[at].users == 0) {
+        TRY(g->transport->region_share(g->port->link, d, memory, bytes, &c->shared[at].region));
+        c->shared[at].memory = memory;
+        c->shared[at].link = g->port->link;
+        c->shared[at].transport = g->transport;
+    }
+    c->shared[at].users++;
+    return ST_OK;
+}
+
+static void piece_unshare(comm *c, const void *memory)
+{
+    for (int i = 0; i < COMM_MAX_SHARED; i++) {
+        if (c->shared[i].users == 0 || c->shared[i].memory != memory) continue;
+        if (--c->shared[i].users == 0) {
+            c->shared[i].transport->region_destroy(c->shared[i].link, c->shared[i].region);
+        }
+        return;
+    }
+}
+
+// All ranks get the answer of the rank that reaches the fewest. The first sum tells that all pieces
+// are shown, the second that all ranks have looked.
+static status reach_check(comm_group *g, device *d)
+{
+    int32_t ready = 1, refused = 0;
+    TRY(comm_all_reduce(g, &ready, 1, DTYPE_I32, REDUCTION_MIN, "memory of GPUs", __func__));
+    status st = ST_OK;
+    for (int r = 0; r < g->size && st == ST_OK; r++) {
+        if (r != g->rank) st = g->transport->peer_check(g->port, r, d);
+    }
+    error_record why;
+    error_take(&why);
+    refused = st != ST_OK;
+    TRY(comm_all_reduce(g, &refused, 1, DTYPE_I32, REDUCTION_MAX, "refusals of GPUs", __func__));
+    if (st != ST_OK) return error_put(&why);
+    if (refused == 0) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "comm.transport = peer: the GPU of another rank of group %s does "
+                "not reach all others; set comm.transport = auto",
+                g->name);
+}
+
+status comm_group_peer_open(comm_group *g, const device_api *api, device *d, void *memory,
+                            int64_t bytes)
+{
+    const comm *c = g->owner;
+    if (!c->config.peer || g->size == 1 || g->size > DEVICE_PEERS || api->peers == NULL ||
+        g->transport->region_share == NULL || g->peer != NULL) {
+        return ST_OK;
+    }
+    comm_peer *p = NULL;
+    TRY(comm_peer_create(api, d, &p));
+    status st = piece_share(g, d, memory, bytes);
+    if (st == ST_OK) {
+        g->peer_memory = memory;
+        st = reach_check(g, d);
+        if (st != ST_OK) piece_unshare(g->owner, memory);
+    }
+    if (st != ST_OK) {
+        comm_peer_destroy(p);
+        return st;
+    }
+    g->peer = p;
+    return ST_OK;
+}
+
+void comm_group_peer_close(comm_group *g)
+{
+    if (g->peer == NULL) return;
+    error_record kept;
+    error_take(&kept);
+    comm_peer_destroy(g->peer);
+    g->peer = NULL;
+    piece_unshare(g->owner, g->peer_memory);
+    (void)error_put(&kept);
+}
+
+bool comm_group_peer_posts(const comm_group *g, const comm_args *args)
+{
+    return g->peer != NULL && comm_peer_can(args, g->size);
 }
 
 status comm_barrier(comm_group *g, const char *site)

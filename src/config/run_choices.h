@@ -116,6 +116,7 @@ typedef enum run_transport {
     RUN_TRANSPORT_UCX,
     RUN_TRANSPORT_MPI,
     RUN_TRANSPORT_NCCL,
+    RUN_TRANSPORT_PEER,
     RUN_TRANSPORTS
 } run_transport;
 typedef enum run_compression {

@@ -483,9 +483,10 @@ static void check_machine(checker *k)
         check_gpu(k);
     } else {
         check_refuse_keys(k, of_gpu, "it applies only to kernels.device = cuda");
-        if (r->comm.transport == RUN_TRANSPORT_NCCL) {
-            CONFLICT("comm.transport", "comm.transport = nccl is between GPUs; it needs "
-                                       "kernels.device = cuda");
+        if (r->comm.transport == RUN_TRANSPORT_NCCL || r->comm.transport == RUN_TRANSPORT_PEER) {
+            CONFLICT("comm.transport",
+                     "comm.transport = %s is between GPUs; it needs kernels.device = cuda",
+                     r->comm.transport == RUN_TRANSPORT_NCCL ? "nccl" : "peer");
         }
     }
     if (r->determinism.mode != RUN_STRICT) {

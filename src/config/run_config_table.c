@@ -412,8 +412,8 @@ static const option rows[] = {
            .help = "what happens when a rank is slower than the others: name writes its number and "
                    "the cause; move also lets the other data-parallel ranks take over a part of "
                    "its micro-batches, which in strict mode keeps the bits, and gives them back "
-                   "when it is fast again; evict (resilience.mode = live) ends the rank, whose "
-                   "place a spare or a new process takes, or the run shrinks"),
+                   "when it is fast again; evict (resilience.mode = live) ends the rank, also one "
+                   "whose GPU fails; a spare or new process takes its place, or the run shrinks"),
     REAL("sdc.replay", sdc.replay, "0", 0, 1, FREE,
          .help = "share of the steps after which the hashes of each rank's state are recorded, for "
                  "`trireme replay`: 0.01 is every hundredth step"),
@@ -733,10 +733,10 @@ static const option rows[] = {
          .help = "share of the values that topk sends"),
     INT("comm.compression.warmup", comm.compression.warmup, "100", 0, 1e9, RECORDED, "steps",
         .help = "first steps in which topk and onebit send whole gradients"),
-    CHOICE("comm.transport", comm.transport, "auto", "auto, shm, ucx, mpi, nccl", FREE,
+    CHOICE("comm.transport", comm.transport, "auto", "auto, shm, ucx, mpi, nccl, peer", FREE,
            .help = "transport of bytes between ranks: auto is shared memory inside a host and "
                    "UCX between hosts; mpi is the Open MPI whose mpirun started the ranks; nccl "
-                   "is NCCL between GPUs, with auto for what lies in host memory"),
+                   "is NCCL between GPUs, peer lets those of a host read each other's memory"),
     OTHER("comm.tuning", PATH, comm.tuning, NULL, RECORDED,
           .help = "table of the fastest collective algorithms, which `trireme bench comm "
                   "--tune FILE` writes; without it the built-in choices apply"),

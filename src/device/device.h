@@ -22,6 +22,7 @@ typedef struct device device;
 typedef struct device_stream device_stream;
 typedef struct device_event device_event;
 typedef struct device_graph device_graph;
+typedef struct device_peers device_peers; // device/peers.h
 
 // ---- kernels ------------------------------------------------------------------------------------
 typedef struct kern_context kern_context; // of a backend: opaque here
@@ -84,6 +85,7 @@ typedef struct device_facts {
     const char *level;  // the level of its kernels ("avx512"); bits of bf16 depend on it
     int units;          // cores that run kernels, or multiprocessors
     double bytes_per_s; // of its memory, as its maker states it; 0: not known
+    const char *id;     // the number that its maker gave it ("GPU-..."); NULL: it has none
 } device_facts;
 
 typedef struct device_memory_info {
@@ -156,6 +158,7 @@ typedef struct device_api {
     // FLOP/s of all units in GEMMs of this type. A CPU is measured, which takes some 20 ms. 0: not
     // known.
     double (*peak_flops)(const device *d, dtype type);
+    const device_peers *peers; // NULL: other ranks do not reach its memory by themselves
 } device_api;
 
 extern const device_api device_cpu;

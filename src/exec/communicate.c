@@ -129,10 +129,25 @@ status exec_groups_library_open(arena *a, comm_group *const *groups, const plan_
     return ST_OK;
 }
 
+status exec_groups_peer_open(arena *a, comm_group *const *groups, const plan_table *run,
+                             const exec_memory *memory)
+{
+    bool *done = NULL;
+    if (groups == NULL) return ST_OK;
+    TRY(arena_new(a, run->group_count + 1, &done));
+    for (int64_t next; (next = group_next(run, done)) >= 0; done[next] = true) {
+        if (groups[next] == NULL) continue;
+        TRY(comm_group_peer_open(groups[next], memory->api, memory->d, memory->at, memory->bytes));
+    }
+    return ST_OK;
+}
+
 void exec_groups_library_close(comm_group *const *groups, const plan_table *run)
 {
     for (int64_t i = 0; groups != NULL && i < run->group_count; i++) {
-        if (groups[i] != NULL) comm_group_library_close(groups[i]);
+        if (groups[i] == NULL) continue;
+        comm_group_library_close(groups[i]);
+        comm_group_peer_close(groups[i]);
     }
 }
 

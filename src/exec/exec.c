@@ -65,13 +65,19 @@ static bool library_posts(const exec *e, const plan_state *s, int64_t row)
     return group != NULL && comm_group_library_posts(group, e->config.api, &s->comms[row]);
 }
 
+// Whether the operands stay on the device: by NCCL, or because GPUs read each other's memory.
+static bool stays_there(const exec *e, const plan_state *s, int64_t row)
+{
+    return s->comms[row].on_device || library_posts(e, s, row);
+}
+
 static status bounces_of_plan(exec *e, plan_state *s)
 {
     TRY(arena_new(e->a, s->p->comm_count + 1, &s->bounces));
     for (int64_t i = 0; i < s->p->comm_count; i++) {
         const plan_comm *c = &s->p->comms[i];
         const comm_group *group = group_of(e, c);
-        if (group == NULL || library_posts(e, s, i)) continue;
+        if (group == NULL || stays_there(e, s, i)) continue;
         TRY(exec_bounce_make(e->a, &s->comms[i], group, e->bounce_memory[c->group],
                              &s->bounces[i]));
     }
@@ -93,7 +99,7 @@ static status bounces_make(exec *e)
         for (int64_t i = 0; i < s->p->comm_count; i++) {
             const comm_group *group = group_of(e, &s->p->comms[i]);
             const int32_t g = s->p->comms[i].group;
-            if (group == NULL || library_posts(e, s, i)) continue;
+            if (group == NULL || stays_there(e, s, i)) continue;
             bytes[g] = max_i64(bytes[g], exec_bounce_bytes(&s->comms[i], group));
         }
     }
@@ -166,12 +172,16 @@ static status streams_create(exec *e)
     return ST_OK;
 }
 
-static void hosts_find(exec *e)
+// How the operands of each communication travel.
+static void ways_find(exec *e)
 {
     for (int64_t k = 0; k < e->config.plan_count; k++) {
         plan_state *s = &e->plans[k];
         for (int64_t i = 0; i < s->p->comm_count; i++) {
+            comm_group *group = group_of(e, &s->p->comms[i]);
             s->needs_host = s->needs_host || !library_posts(e, s, i);
+            s->comms[i].on_device = !library_posts(e, s, i) && group != NULL &&
+                                    comm_group_peer_posts(group, &s->comms[i]);
         }
     }
 }
@@ -198,7 +208,9 @@ static status create_parts(exec *e)
         TRY(plan_sums_make(e, &e->plans[i]));
     }
     TRY(exec_groups_library_open(e->a, e->config.groups, e->config.run));
-    hosts_find(e);
+    const exec_memory arena_memory = {api, e->device, e->base, max_i64(e->arena_bytes, 1)};
+    TRY(exec_groups_peer_open(e->a, e->config.groups, e->config.run, &arena_memory));
+    ways_find(e);
     TRY(bounces_make(e));
     const int64_t scratch = plan_table_find(e->config.run, "scratch");
     if (scratch < 0 || api->scratch_set == NULL) return ST_OK;
@@ -490,7 +502,7 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
     if (group == NULL) {
         return fail(ST_INTERNAL, "the plan has %s in a group that was not created", c->name);
     }
-    if (e->running->bounces != NULL && !library_posts(e, e->running, action->comm)) {
+    if (e->running->bounces != NULL && !stays_there(e, e->running, action->comm)) {
         TRY(exec_bounce_post(&e->running->bounces[action->comm], group, e->config.api,
                              e->streams[action->stream], e->slots[e->current].step, &e->node,
                              posted));
@@ -607,6 +619,20 @@ status exec_advance(exec *e, exec_state *state)
 exec_graphs exec_graphs_of(const exec *e)
 {
     return e->replay.counts;
+}
+
+exec_ways exec_ways_of(const exec *e, const plan *p)
+{
+    exec_ways ways = {0};
+    const plan_state *s = e->plans;
+    while (s->p != p) ASSERT(++s < e->plans + e->config.plan_count);
+    for (int64_t i = 0; i < p->comm_count && e->config.api->hides_memory; i++) {
+        const comm_group *group = group_of(e, &p->comms[i]);
+        if (group == NULL || comm_group_size(group) == 1) continue;
+        const bool by_library = library_posts(e, s, i), by_peers = s->comms[i].on_device;
+        *(by_library ? &ways.library : by_peers ? &ways.peers : &ways.host) += 1;
+    }
+    return ways;
 }
 
 void exec_probes_set(exec *e, const plan *p, const exec_probe *probes, int64_t count)

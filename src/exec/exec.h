@@ -152,6 +152,14 @@ typedef struct exec_graphs {
 } exec_graphs;
 exec_graphs exec_graphs_of(const exec *e); // all zero: no graphs are wanted or possible
 
+// Communications of a plan between several ranks, on a device whose memory the host cannot touch:
+// those that NCCL posts, those for which GPUs read each other's memory, and those that go through
+// the host's memory. All zero on other devices.
+typedef struct exec_ways {
+    int64_t library, peers, host;
+} exec_ways;
+exec_ways exec_ways_of(const exec *e, const plan *p);
+
 // plan_workspace_fn and plan_packed_bytes_fn of a backend. Their context is an
 // exec_workspace_context.
 typedef struct exec_workspace_context {

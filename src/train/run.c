@@ -284,6 +284,7 @@ static status started(session *s, const config *c, const char *config_text)
                       .transport = all != NULL ? comm_transport_name(all) : NULL,
                       .tuning = all != NULL ? comm_tuning(all) : NULL,
                       .level = level,
+                      .ways = exec_ways_of(s->job.e, largest_plan(&s->plans)),
                       .flops_per_token = s->flops_per_token,
                       .peak_flops = s->peak_flops};
     TRY(train_folder_describe(&s->folder, &s->start, c, config_text));
@@ -509,6 +510,7 @@ status session_start(session *s, const train_order *order)
     TRY(session_loads_open(s));
     TRY(session_replicas_open(s));
     TRY(session_times_open(s));
+    TRY(session_health_open(s));
     TRY(session_durable_open(s));
     TRY(session_scrub_open(s));
     TRY(session_tasks_open(s));

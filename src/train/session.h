@@ -113,7 +113,8 @@ typedef struct session {
         int64_t disk_ns;           // in saves since then
         stragglers *slow;          // of the first rank
     } times;
-    struct session_kept *kept; // of the sessions of this process; NULL: this is the only one
+    struct session_health *health; // of this rank's GPU; NULL: NVML does not tell it
+    struct session_kept *kept;     // of the sessions of this process; NULL: this is the only one
     struct {
         int64_t rank; // of a finding that the first rank tells the others next; -1: none
         double ratio;
@@ -233,6 +234,11 @@ NODISCARD status session_times_open(session *s);
 void session_times_put(session *s, const obs_record *record, double seconds, int64_t data_ns);
 // *stop becomes the largest of all ranks. Tells about a slow rank. Collective.
 NODISCARD status session_words_swap(session *s, int *stop);
+NODISCARD status session_health_open(session *s);
+// Returns this rank's new findings (train/health.h), a bit each.
+uint32_t session_health_look(session *s);
+// Tells the findings of a rank, if this is the first one.
+NODISCARD status session_health_hear(session *s, int64_t rank, uint32_t found);
 // Tells how many steps were replayed as graphs, on a device that has them.
 NODISCARD status session_graphs_tell(session *s);
 

@@ -301,6 +301,10 @@ status session_shares_evict(session *s)
 {
     TRY(session_memory_last(s));
     s->leaves = comm_rank(s->ranks.all) == s->move.slow_rank;
+    if (s->move.slow_ratio == 0.0) {
+        return fail(ST_PEER_LOST, "rank %lld was evicted at step %lld because its GPU is failing",
+                    (long long)s->move.slow_rank, (long long)s->step);
+    }
     return fail(ST_PEER_LOST, "rank %lld was slow up to step %lld and was evicted",
                 (long long)s->move.slow_rank, (long long)s->step);
 }

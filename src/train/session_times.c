@@ -9,6 +9,7 @@ struct rank_word {
     straggler_times times;
     int64_t slow_rank; // of the first rank: found in the words before; -1: none
     double slow_ratio;
+    int64_t health; // findings about its GPU, a bit each
 };
 typedef struct rank_word rank_word;
 
@@ -74,11 +75,13 @@ static status slow_tell(session *s, const straggler *x)
 
 status session_words_swap(session *s, int *stop)
 {
-    if (s->ranks.hosts == NULL) return ST_OK;
+    const uint32_t health = session_health_look(s);
+    if (s->ranks.hosts == NULL) return session_health_hear(s, 0, health);
     const rank_word mine = {.stop = *stop,
                             .times = s->times.own,
                             .slow_rank = s->move.rank,
-                            .slow_ratio = s->move.ratio};
+                            .slow_ratio = s->move.ratio,
+                            .health = health};
     rank_word *words = s->times.words;
     const int64_t ranks = comm_ranks(s->ranks.all);
     const comm_item item = {.in = &mine, .out = words, .count = (int64_t)sizeof(mine)};
@@ -99,6 +102,9 @@ status session_words_swap(session *s, int *stop)
         t->compute = (int64_t)((double)t->compute * session_shares_scale(s, r));
     }
     session_shares_take(s, words[0].slow_rank, words[0].slow_ratio);
+    for (int64_t r = 0; r < ranks; r++) {
+        TRY(session_health_hear(s, r, (uint32_t)words[r].health));
+    }
     straggler found;
     if (s->times.slow == NULL || !stragglers_see(s->times.slow, s->times.all, &found)) return ST_OK;
     session_shares_found(s, &found);

@@ -207,7 +207,7 @@ struct cli_ranks {
     comm *c;
     const char *transport;
     nccl_library nccl;
-    bool has_nccl;
+    bool has_nccl, has_peers;
     const char *tuning; // contents of the file of comm.tuning
     FILE *err;
     int refusals_told; // by the coordinator's thread alone
@@ -447,6 +447,7 @@ static status comm_join(cli_context *cli, const run_config *r, const launch_plac
                                 .tuning = k->tuning,
                                 .control_block = k->control_block,
                                 .nccl = k->has_nccl ? &k->nccl : NULL,
+                                .peer = k->has_peers,
                                 .machine = self->machine,
                                 .host = self->host,
                                 .swap = swap,
@@ -510,7 +511,7 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
 status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
                       const launch_place *place, cli_ranks **out)
 {
-    static const char *const names[RUN_TRANSPORTS] = {"auto", "shm", "ucx", "mpi", "auto"};
+    static const char *const names[RUN_TRANSPORTS] = {"auto", "shm", "ucx", "mpi", "auto", "auto"};
     cli_ranks *k = NULL;
     TRY(arena_new(cli->a, 1, &k));
     k->transport = transport != NULL ? transport : names[r != NULL ? r->comm.transport : 0];
@@ -518,6 +519,7 @@ status cli_ranks_join(cli_context *cli, const run_config *r, const char *transpo
         TRY(nccl_library_open(&k->nccl));
         k->has_nccl = true;
     }
+    k->has_peers = transport == NULL && r != NULL && r->comm.transport == RUN_TRANSPORT_PEER;
     k->err = cli->err;
     k->rank = place->rank;
     k->ranks = place->ranks;

@@ -211,6 +211,22 @@ static status recompute_print(const run_config *r, const decoder_spec *m, text *
     return text_add(out, " (chosen: %.1f%% more work)\n", 100.0 * r->train.recompute_cost);
 }
 
+// How the collectives of GPUs travel, and what would spare the way through the host.
+static status ways_print(const run_config *r, const exec_ways *w, text *out)
+{
+    const int64_t all = w->library + w->peers + w->host;
+    if (all == 0) return ST_OK;
+    TRY(text_add(out, "gpus     %lld communication%s of a step: ", (long long)all,
+                 text_plural(all, "s")));
+    if (w->library > 0) TRY(text_add(out, "%lld by NCCL, ", (long long)w->library));
+    if (w->peers > 0) {
+        TRY(text_add(out, "%lld between the GPUs' memories, ", (long long)w->peers));
+    }
+    TRY(text_add(out, "%lld through the host's memory", (long long)w->host));
+    const bool is_auto = r->comm.transport == RUN_TRANSPORT_AUTO && w->host > 0;
+    return text_add(out, "%s\n", is_auto ? " (comm.transport = peer or nccl spares that)" : "");
+}
+
 status run_log_print_head(const char *run_dir, text *out)
 {
     return text_add(out, "trireme %s  run %s  dir %s\n", TRIREME_VERSION, path_base_name(run_dir),
@@ -252,6 +268,7 @@ status run_log_print_start(const train_start *s, text *out)
                  s->ranks > 1 ? " (rank 0; each rank has its share)" : ""));
     TRY(recompute_print(r, m, out));
     TRY(copies_print(r, out));
+    TRY(ways_print(r, &s->ways, out));
     TRY(text_add(out, "data     %s   tokenizer %s   order seed %lld\n", s->data_about, s->tokenizer,
                  (long long)r->train.seed));
     TRY(text_add(out, "speed    peak %s (mfu is a share of this)\n",

@@ -43,6 +43,8 @@ static const char *obstacle(const comm_group *g, const comm_args *args, const co
     if (a->op != args->op) return "it is of another operation";
     if (a->direct && !t->direct) return "the transport has no memory in common";
     if (!a->direct && !t->messages) return "the transport has no messages";
+    const bool is_message = a->op == COLLECTIVE_SEND || a->op == COLLECTIVE_RECEIVE;
+    if (args->on_device && !a->direct && !is_message) return "the operands lie in memory of a GPU";
     if (a->levels && !g->has_levels) return "the group has no two levels";
     if (a->levels && rounds_between(args)) return "it would round between the levels";
     if (a->bounded && args->send_offsets == NULL) return "it wants to know the most that may come";
@@ -101,7 +103,7 @@ status comm_algorithm_choose(comm_group *g, comm_memo *memo, const comm_args *ar
     // All that the choice depends on. Bytes: only if something asks for them.
     const uint64_t key = UINT64_C(1) << 63 | (uint64_t)args->type << 24 |
                          (uint64_t)args->reduction << 16 | (uint64_t)args->order << 8 |
-                         (uint64_t)(args->item_count > 1) << 1 |
+                         (uint64_t)args->on_device << 2 | (uint64_t)(args->item_count > 1) << 1 |
                          (uint64_t)(args->terms != NULL && args->term_count > 0);
     if (memo->chosen_key[args->op] == key) {
         *out = memo->chosen[args->op];

@@ -3,6 +3,7 @@
 #include "comm/algo/direct.h"
 
 #include "base/hash.h"
+#include "comm/peer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,10 @@ __attribute__((target("avx2"))) static void copy_stream(char *to, const char *fr
 void direct_copy(const direct_view *v, char *to, const char *from, int64_t bytes)
 {
     if (bytes <= 0 || to == from) return;
+    if (v->call->port->peer != NULL) {
+        comm_peer_copy(v->call->port->peer, to, from, bytes);
+        return;
+    }
 #ifdef __x86_64__
     if (v->stream && v->call->vectors == COMM_AVX2) {
         copy_stream(to, from, bytes);
@@ -96,6 +101,15 @@ void direct_copy(const direct_view *v, char *to, const char *from, int64_t bytes
 #endif
     (void)v;
     memcpy(to, from, (size_t)bytes);
+}
+
+void direct_reduce(const direct_view *v, const comm_reduce_args *args)
+{
+    if (v->call->port->peer != NULL) {
+        comm_peer_sum(v->call->port->peer, v->reducer, args);
+    } else {
+        comm_reduce(v->reducer, args);
+    }
 }
 
 // Uses non-temporal stores if the caches cannot hold the data that all ranks write.
@@ -135,6 +149,7 @@ static int pieces_most(const comm_call *c)
 static int64_t inline_bytes(const comm_call *c)
 {
     if (c->args->item_count != 1 || c->args->shards > 0 || comm_args_end(c->args)) return -1;
+    if (c->port->peer != NULL) return -1; // the host cannot touch them
     const int64_t bytes = c->contract.count * dtype_bytes(c->args->type) * pieces_most(c);
     return bytes <= c->port->inline_bytes ? bytes : -1;
 }
@@ -403,9 +418,15 @@ static status share_run(comm_call *c, int rank, direct_touch touch, direct_core 
 static status run_place(comm_call *c, direct_touch touch, direct_core core)
 {
     const comm_transport *t = c->transport;
-    if (t->steal == NULL || !c->port->shares_cores) {
+    if (t->steal == NULL || !c->port->shares_cores || c->port->peer != NULL) {
         TRY(terms_find(c));
-        TRY(share_run(c, c->rank, touch, core));
+        const status st = share_run(c, c->rank, touch, core);
+        if (c->port->peer != NULL) {
+            const status done = comm_peer_wait(c->port->peer); // of what was posted, in any case
+            TRY(st);
+            TRY(done);
+        }
+        TRY(st);
         return t->depart(c->port);
     }
     bool found = false;
@@ -568,6 +589,12 @@ status direct_run(comm_call *c, direct_touch touch, direct_core core)
     int staged = 0;
     for (int r = 0; r < c->size; r++) staged |= descriptor_of(c, r)->staged;
     if ((staged & COMM_STAGED) == 0) return run_place(c, touch, core);
+    for (int r = 0; r < c->size && c->port->peer != NULL; r++) {
+        if ((descriptor_of(c, r)->staged & COMM_STAGED) == 0) continue;
+        return fail(ST_DIVERGED,
+                    "%s of %s: the buffers of rank %d lie outside of the memory that GPUs share",
+                    op_collective_name(c->args->op), c->args->tensor, c->port->members.ranks[r]);
+    }
     TRY(terms_find(c));
     return run_staged(c, touch, core);
 }

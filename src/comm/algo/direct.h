@@ -11,6 +11,9 @@
 //           saves a context switch
 //   staged  some buffers are not: rounds over pieces that fit the stages: copy in, depart, core,
 //           depart, copy out
+//
+// Operands in memory of GPUs (comm/peer.h) are always taken in place: copies and sums are posted to
+// a stream of the rank's GPU, and their end is awaited before depart.
 #ifndef COMM_ALGO_DIRECT_H
 #define COMM_ALGO_DIRECT_H
 
@@ -54,6 +57,7 @@ void comm_direct_destroy(comm_direct *d); // NULL is legal
 
 NODISCARD status direct_run(comm_call *call, direct_touch touch, direct_core core);
 void direct_copy(const direct_view *v, char *to, const char *from, int64_t bytes);
+void direct_reduce(const direct_view *v, const comm_reduce_args *args);
 // Returns the elements of rank r's piece; pieces may end before the last rank.
 static inline int64_t direct_piece(const direct_view *v, int r)
 {

@@ -12,7 +12,7 @@ static void core(const direct_view *v)
                                    .stores = v->stream ? COMM_STORE_STREAM : COMM_STORE_CACHED,
                                    .begin = v->is_inline ? 0 : v->begin,
                                    .count = v->is_inline ? v->count : v->end - v->begin};
-    if (out != NULL && args.count > 0) comm_reduce(v->reducer, &args);
+    if (out != NULL && args.count > 0) direct_reduce(v, &args);
 }
 
 static status run(comm_call *call)

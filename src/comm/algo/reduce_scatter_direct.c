@@ -14,7 +14,7 @@ static void core(const direct_view *v)
                                    .outs = 1,
                                    .stores = v->stream ? COMM_STORE_STREAM : COMM_STORE_CACHED,
                                    .count = count};
-    comm_reduce(v->reducer, &args);
+    direct_reduce(v, &args);
 }
 
 static status run(comm_call *call)

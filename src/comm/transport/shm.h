@@ -82,12 +82,15 @@ typedef struct shm_map {
     uint32_t generation; // of the region; 0: not mapped. Written last
     void *at;
     int64_t bytes;
+    device *on; // this rank's, which has opened memory of the peer's; NULL: host memory
+    device_share share;
 } shm_map;
 
 typedef struct shm_region {
     char *at;
     int64_t bytes; // 0: free
-    int fd;
+    int fd;        // -1: memory of a GPU
+    device *d;     // which owns it; NULL: host memory
 } shm_region;
 
 typedef struct shm_port shm_port;
@@ -105,6 +108,7 @@ struct comm_link {
     pthread_mutex_t mapping;           // of `maps`: to map a peer's gigabytes takes seconds
     shm_region regions[BLOCK_REGIONS]; // own
     int region_count;                  // highest that was used
+    device *peering;                   // opens the memory of peers' GPUs; NULL: none is shared
     shm_map *maps;                     // of local rank l and region g: maps[l * BLOCK_REGIONS + g]
     shm_port *ports;
 };
@@ -180,6 +184,9 @@ NODISCARD status shm_exchange(comm_port *port, const comm_contract *contract, co
                               comm_message receive);
 NODISCARD status shm_region_create(comm_link *link, int64_t bytes, int32_t *region, void **at);
 void shm_region_destroy(comm_link *link, int32_t region);
+NODISCARD status shm_region_share(comm_link *link, device *d, void *memory, int64_t bytes,
+                                  int32_t *region);
+NODISCARD status shm_peer_check(comm_port *port, int rank, device *d);
 comm_place shm_locate(const comm_link *link, const void *at, int64_t bytes);
 NODISCARD status shm_address(comm_port *port, int rank, comm_place place, int64_t bytes,
                              void **out);

@@ -11,6 +11,7 @@
 
 #include "base/fault.h"
 #include "base/hash.h"
+#include "comm/peer.h"
 #include "comm/recorder.h"
 #include "comm/transport/timeout_tracker.h"
 
@@ -58,7 +59,10 @@ static status parcel_fill(shm_port *p, half *h, shm_parcel *parcel)
     parcel->offset = h->done;
     parcel->place = h->place;
     parcel->bytes = h->total - h->done;
-    if (h->total <= COMM_INLINE_BYTES) {
+    if (p->base.peer != NULL) {
+        if (h->place.region < 0 && h->total > 0)
+            return fail(ST_INTERNAL, "a message of a GPU lies in memory that peers do not reach");
+    } else if (h->total <= COMM_INLINE_BYTES) {
         parcel->place.region = COMM_PRIVATE;
         if (h->total > 0) memcpy(parcel->payload, h->from, (size_t)h->total);
     } else if (h->place.region < 0) {
@@ -78,7 +82,8 @@ static status send_step(shm_port *p, const comm_contract *contract, half *h, boo
     shm_channel *c = h->end->channel;
     const uint32_t taken = half_get(&c->taken);
     if (h->begun && h->done == h->total) { // shown; a message in a region must also be taken
-        const bool borrowed = h->place.region >= 0 && h->total > COMM_INLINE_BYTES;
+        const bool is_shown = p->base.peer != NULL || h->total > COMM_INLINE_BYTES;
+        const bool borrowed = h->place.region >= 0 && is_shown;
         if (borrowed && taken != h->end->count) return ST_OK;
         h->ended = *moved = true;
         return ST_OK;
@@ -144,6 +149,12 @@ static status descriptors_check(const shm_port *p, const comm_contract *mine)
     return ST_OK;
 }
 
+static status other_memory(const shm_port *p, int peer)
+{
+    return fail(ST_DIVERGED, "rank %d sends from host memory what rank %d expects from a GPU's",
+                p->base.members.ranks[peer], p->base.link->record->rank);
+}
+
 static status receive_step(shm_port *p, const comm_contract *contract, half *h, bool *moved)
 {
     shm_channel *c = h->end->channel;
@@ -162,7 +173,13 @@ static status receive_step(shm_port *p, const comm_contract *contract, half *h, 
     } else {
         from = c->stage[number & 1];
     }
-    if (parcel->bytes > 0) memcpy(h->to + h->done, from, (size_t)parcel->bytes);
+    if (p->base.peer != NULL) {
+        if (parcel->place.region < 0 && parcel->bytes > 0) return other_memory(p, h->peer);
+        comm_peer_copy(p->base.peer, h->to + h->done, from, parcel->bytes);
+        TRY(comm_peer_wait(p->base.peer));
+    } else if (parcel->bytes > 0) {
+        memcpy(h->to + h->done, from, (size_t)parcel->bytes);
+    }
     h->done += parcel->bytes;
     h->end->count = number;
     __atomic_store_n(&c->taken, number, __ATOMIC_SEQ_CST);

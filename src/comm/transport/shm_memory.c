@@ -5,6 +5,10 @@
 // record states, because the descriptor may have been reused. A mapping is kept until the region is
 // destroyed, which changes its generation. Threads of one process use the owner's address.
 //
+// Memory of a GPU is a region too (shm_region_share): its record holds a handle of the driver
+// instead of a file descriptor. The driver forbids to free memory that another process has open, so
+// ranks count who has a region open, and the owner waits for them before it gives it back.
+//
 // Large regions ask for huge pages: a GEMM over 4 KiB pages misses the TLB, and a peer has 512
 // times as many page faults. Systems rarely give huge pages to shared memory by themselves
 // (shmem_enabled is "never"), but MADV_COLLAPSE of Linux 6.1 makes them from pages that exist.
@@ -123,6 +127,76 @@ status shm_region_create(comm_link *link, int64_t bytes, int32_t *region, void *
     return ST_OK;
 }
 
+// ---- memory of a GPU ----------------------------------------------------------------------------
+static void maps_drop(comm_link *link, bool on_device);
+
+status shm_region_share(comm_link *link, device *d, void *memory, int64_t bytes, int32_t *region)
+{
+    device_share share;
+    int32_t g = 0;
+    TRY(fault_point("comm.shm.share"));
+    TRY(d->api->peers->share(d, memory, bytes, &share));
+    (void)pthread_mutex_lock(&link->lock);
+    while (g < BLOCK_REGIONS && link->regions[g].bytes != 0) g++;
+    if (g < BLOCK_REGIONS) {
+        link->regions[g] = (shm_region){.at = memory, .bytes = bytes, .fd = -1, .d = d};
+        if (g >= link->region_count) __atomic_store_n(&link->region_count, g + 1, __ATOMIC_RELEASE);
+        block_region *shown = &link->record->regions[g];
+        shown->fd = -1;
+        shown->bytes = (uint64_t)bytes;
+        shown->at = share.address;
+        shown->share = share;
+        half_put(&shown->users, 0);
+        half_put(&shown->on_device, 1);
+        half_put(&shown->generation, shown->generation + 1);
+        if (link->peering == NULL) link->peering = d;
+    }
+    (void)pthread_mutex_unlock(&link->lock);
+    if (g == BLOCK_REGIONS) {
+        return fail(ST_UNSUPPORTED, "a rank may have %d pieces of shared memory",
+                    (int)BLOCK_REGIONS);
+    }
+    *region = g;
+    return ST_OK;
+}
+
+// Gives up the memory of peers, then waits until they have given up this rank's. They do so when
+// their executors end, or when their processes do; a rank that hangs is not waited for very long.
+static void device_region_end(comm_link *link, int32_t region)
+{
+    enum { MOST_MS = 10000, MOST_MS_AFTER_FAILURE = 2000 };
+    block_region *shown = &link->record->regions[region];
+    const host *h = link->config.h;
+    const int64_t began = h->api->monotonic_ns(h);
+    maps_drop(link, true); // another region's are opened again when they are needed
+    link->peering = NULL;
+    for (int g = 0; g < BLOCK_REGIONS; g++) {
+        if (link->regions[g].d != NULL) link->peering = link->regions[g].d;
+    }
+    while (half_get(&shown->users) != 0) {
+        const bool failed = half_get(&link->control_block->head->failure.state) != 0 ||
+                            half_get(&link->record->failure.state) != 0;
+        const int64_t most = failed ? MOST_MS_AFTER_FAILURE : MOST_MS;
+        if (h->api->monotonic_ns(h) - began > most * 1000000) break;
+        h->api->sleep_ns(h, 1000000);
+    }
+    half_put(&shown->on_device, 0);
+}
+
+status shm_peer_check(comm_port *port, int rank, device *d)
+{
+    comm_link *link = port->link;
+    const rank_record *record =
+        rank_record_of(link->control_block, shm_local(shm_port_of(port), rank));
+    for (int g = 0; g < BLOCK_REGIONS; g++) {
+        const block_region *shown = &record->regions[g];
+        if ((half_get(&shown->generation) & 1) == 0 || half_get(&shown->on_device) == 0) continue;
+        const device_share share = shown->share;
+        TRY(d->api->peers->check(d, &share));
+    }
+    return ST_OK;
+}
+
 void shm_region_destroy(comm_link *link, int32_t region)
 {
     ASSERT(region >= 0 && region < BLOCK_REGIONS);
@@ -134,6 +208,10 @@ void shm_region_destroy(comm_link *link, int32_t region)
     const shm_region gone = *r;
     *r = (shm_region){0};
     (void)pthread_mutex_unlock(&link->lock);
+    if (gone.fd < 0) {
+        device_region_end(link, region);
+        return;
+    }
     (void)munmap(gone.at, (size_t)gone.bytes);
     (void)close(gone.fd);
 }
@@ -178,8 +256,53 @@ static status peer_open(const rank_record *record, int32_t region, int64_t bytes
     return ST_OK;
 }
 
-static status peer_map(comm_link *link, const rank_record *record, int32_t region, shm_map *m)
+static void map_drop(shm_map *m, rank_record *record, int32_t region, bool here)
 {
+    if (m->at == NULL) return;
+    if (m->on != NULL) {
+        m->on->api->peers->close(m->on, &m->share, here, m->at);
+        (void)__atomic_fetch_sub(&record->regions[region].users, 1, __ATOMIC_SEQ_CST);
+    } else if (!here) {
+        (void)munmap(m->at, (size_t)m->bytes);
+    }
+    *m = (shm_map){0};
+}
+
+// Opens memory of a peer's GPU. The owner waits for `users` after it has changed the generation.
+static status peer_device_map(comm_link *link, rank_record *record, int32_t region, shm_map *m)
+{
+    block_region *shown = &record->regions[region];
+    const bool here = record->pid == link->record->pid;
+    const uint32_t generation = half_get(&shown->generation);
+    device *d = link->peering;
+    void *at = NULL;
+    ASSERT(d != NULL); // this rank's own memory is a region, or it would not post
+    map_drop(m, record, region, here);
+    (void)__atomic_fetch_add(&shown->users, 1, __ATOMIC_SEQ_CST);
+    const device_share share = shown->share;
+    status st = ST_OK;
+    if (half_get(&shown->generation) != generation || (generation & 1) == 0) {
+        st = fail(ST_PEER_LOST, "rank %d gave its GPU's memory back while it was in use",
+                  record->rank);
+    }
+    if (st == ST_OK) st = d->api->peers->open(d, &share, here, &at);
+    if (st != ST_OK) {
+        (void)__atomic_fetch_sub(&shown->users, 1, __ATOMIC_SEQ_CST);
+        return st;
+    }
+    m->at = at;
+    m->bytes = share.bytes;
+    m->on = d;
+    m->share = share;
+    half_put(&m->generation, generation);
+    return ST_OK;
+}
+
+static status peer_map(comm_link *link, rank_record *record, int32_t region, shm_map *m)
+{
+    if (half_get(&record->regions[region].on_device) != 0) {
+        return peer_device_map(link, record, region, m);
+    }
     const block_region *shown = &record->regions[region];
     const uint32_t generation = half_get(&shown->generation);
     const int64_t bytes = (int64_t)shown->bytes;
@@ -212,11 +335,16 @@ status shm_address(comm_port *port, int rank, comm_place place, int64_t bytes, v
 {
     comm_link *link = port->link;
     const int local = shm_local(shm_port_of(port), rank);
-    const rank_record *record = rank_record_of(link->control_block, local);
+    rank_record *record = rank_record_of(link->control_block, local);
     if (place.region < 0 || place.region >= BLOCK_REGIONS || place.offset < 0) {
         return fail(ST_INTERNAL,
                     "rank %d shows a buffer at region %d offset %lld, which is no place",
                     record->rank, place.region, (long long)place.offset);
+    }
+    const bool on_device = half_get(&record->regions[place.region].on_device) != 0;
+    if (on_device != (port->peer != NULL)) {
+        return fail(ST_DIVERGED, "rank %d shows a buffer in %s memory, which rank %d does not",
+                    record->rank, on_device ? "its GPU's" : "host", link->record->rank);
     }
     shm_map *m = &link->maps[local * BLOCK_REGIONS + place.region];
     if (half_get(&m->generation) != half_get(&record->regions[place.region].generation)) {
@@ -238,16 +366,21 @@ status shm_address(comm_port *port, int rank, comm_place place, int64_t bytes, v
     return ST_OK;
 }
 
-void shm_maps_drop(comm_link *link)
+static void maps_drop(comm_link *link, bool on_device)
 {
     for (int l = 0; l < link->control_block->local_ranks; l++) {
+        rank_record *record = rank_record_of(link->control_block, l);
         for (int g = 0; g < BLOCK_REGIONS && link->maps != NULL; g++) {
-            const shm_map *m = &link->maps[l * BLOCK_REGIONS + g];
-            if (m->at == NULL || rank_record_of(link->control_block, l)->pid == link->record->pid)
-                continue;
-            (void)munmap(m->at, (size_t)m->bytes);
+            shm_map *m = &link->maps[l * BLOCK_REGIONS + g];
+            if (on_device && m->on == NULL) continue;
+            map_drop(m, record, g, record->pid == link->record->pid);
         }
     }
+}
+
+void shm_maps_drop(comm_link *link)
+{
+    maps_drop(link, false);
     for (int g = 0; g < BLOCK_REGIONS; g++) {
         if (link->regions[g].at != NULL) shm_region_destroy(link, g);
     }

@@ -54,6 +54,7 @@ typedef struct comm_port {
     uint64_t sequence;        // number of the last operation that got a contract
     int inline_bytes;         // largest payload of a descriptor, the same on all members
     bool shares_cores;        // there are more ranks than cores, so steal() and complete() pay off
+    struct comm_peer *peer;   // of the operation in progress: its buffers are a GPU's; else NULL
     // Where arrive() of a transport that stamps writes the time, and when its depart() was done,
     // within a microsecond; 0: not known.
     int64_t *begun;
@@ -114,6 +115,8 @@ typedef struct comm_message {
     int64_t bytes;
 } comm_message;
 
+struct comm_peer; // comm/peer.h
+
 struct comm_transport {
     const char *name;
     bool direct, messages;
@@ -160,6 +163,13 @@ struct comm_transport {
     status (*region_create)(comm_link *link, int64_t bytes, int32_t *region, void **at);
     void (*region_destroy)(comm_link *link, int32_t region);
     comm_place (*locate)(const comm_link *link, const void *at, int64_t bytes);
+    // Makes memory of a GPU a region: peers reach it in operations with args.on_device alone. It
+    // must not be freed before region_destroy, which waits until no peer has it open.
+    // peer_check() says whether `d` reaches the regions that another rank shares now. NULL: the
+    // transport has no such regions.
+    status (*region_share)(comm_link *link, device *d, void *memory, int64_t bytes,
+                           int32_t *region);
+    status (*peer_check)(comm_port *port, int rank, device *d);
     // ---- messages
     status (*exchange)(comm_port *port, const comm_contract *contract, comm_message send,
                        comm_message receive);

@@ -7,6 +7,7 @@
 #include "device/cuda/driver.h"
 #include "device/cuda/launch.h"
 #include "device/device_internal.h"
+#include "device/peers.h"
 
 #include <pthread.h>
 
@@ -59,12 +60,14 @@ struct cuda_device {
     cuda_driver driver;
     cuda_gpu gpu;
     char level[96]; // for facts: architecture and name
-    int handle;     // of the GPU
+    char id[CUDA_UUID_BYTES];
+    int handle; // of the GPU
     cuda_context context;
     cuda_module module; // NULL until the first launch
     cuda_named functions[CUDA_MAX_FUNCTIONS];
-    lt_products *products; // NULL: cuBLASLt is not there
-    cuda_spans *spans;     // NULL: no step is traced
+    pthread_mutex_t finding; // of module and functions: several threads launch kernels
+    lt_products *products;   // NULL: cuBLASLt is not there
+    cuda_spans *spans;       // NULL: no step is traced
     int stream_count;
     device_stream *streams[CUDA_MAX_STREAMS];
     device_event *events;
@@ -112,6 +115,9 @@ NODISCARD status cuda_graph_begin(device_stream *s);
 NODISCARD status cuda_graph_end(device_stream *s, device_graph **out);
 NODISCARD status cuda_graph_post(device_graph *g, device_stream *s, bool *posted);
 void cuda_graph_free(device_graph *g);
+
+// peers.c
+extern const device_peers cuda_peers;
 
 // calls.c
 NODISCARD status cuda_calls_post(device_stream *s, device_host_fn fn, void *context, bool *posted);

@@ -333,6 +333,7 @@ static void destroy(device *base)
         (void)driver->context_release(d->handle);
     }
     (void)pthread_mutex_destroy(&d->lock);
+    (void)pthread_mutex_destroy(&d->finding);
     free(d);
 }
 
@@ -350,6 +351,7 @@ static status device_open(cuda_device *d)
     const int ordinal = d->config.ordinal % count;
     TRY(cuda_gpu_describe(driver, ordinal, &d->gpu));
     (void)snprintf(d->level, sizeof(d->level), "sm_%d %s", d->gpu.arch, d->gpu.name);
+    TRY(cuda_gpu_uuid(driver, ordinal, d->id));
     TRY(cuda_check(driver, driver->device_get(&d->handle, ordinal), "the GPU cannot be opened"));
     TRY(cuda_check(driver, driver->context_retain(&d->context, d->handle),
                    "the GPU cannot be opened"));
@@ -371,6 +373,7 @@ static status create(const device_config *config, device **out)
     d->base.api = &device_cuda;
     d->config = *config;
     (void)pthread_mutex_init(&d->lock, NULL);
+    (void)pthread_mutex_init(&d->finding, NULL);
     const status st = device_open(d);
     if (st != ST_OK) {
         destroy(&d->base);
@@ -386,7 +389,8 @@ static device_facts facts(const device *base)
     return (device_facts){.name = "cuda",
                           .level = d->level,
                           .units = d->gpu.multiprocessors,
-                          .bytes_per_s = d->gpu.bytes_per_s};
+                          .bytes_per_s = d->gpu.bytes_per_s,
+                          .id = d->id};
 }
 
 static double peak_flops(const device *base, dtype type)
@@ -448,4 +452,5 @@ const device_api device_cuda = {
     .space_wait = NULL,
     .facts = facts,
     .peak_flops = peak_flops,
+    .peers = &cuda_peers,
 };

@@ -59,6 +59,21 @@ status cuda_gpu_count(const cuda_driver *c, int *out)
     return cuda_check(c, c->device_count(out), "the driver cannot count the GPUs");
 }
 
+status cuda_gpu_uuid(const cuda_driver *c, int ordinal, char out[CUDA_UUID_BYTES])
+{
+    int device = 0, used = 0;
+    cuda_uuid id;
+    TRY(cuda_check(c, c->device_get(&device, ordinal), "a GPU cannot be opened"));
+    TRY(cuda_check(c, c->device_uuid(&id, device), "a GPU has no number"));
+    used = snprintf(out, CUDA_UUID_BYTES, "GPU");
+    for (int i = 0; i < 16; i++) {
+        const bool begins = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+        used += snprintf(out + used, (size_t)(CUDA_UUID_BYTES - used), "%s%02x", begins ? "-" : "",
+                         id.bytes[i]);
+    }
+    return ST_OK;
+}
+
 status cuda_gpu_describe(const cuda_driver *c, int ordinal, cuda_gpu *out)
 {
     int device = 0, major = 0, minor = 0, memory_khz = 0, memory_bits = 0;

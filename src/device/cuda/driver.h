@@ -30,6 +30,7 @@ enum {
     CUDA_NO_BINARY = 209,
     CUDA_NOT_FOUND = 500,
     CUDA_NOT_READY = 600,
+    CUDA_PEER_ENABLED = 704,
     CUDA_LAUNCH_FAILED = 719,
     CUDA_CAPTURE_FIRST = 900, // of the errors of a capture
     CUDA_CAPTURE_LAST = 909
@@ -49,9 +50,17 @@ enum {
     CUDA_EVENT_BLOCKING = 1, // a thread that waits for it sleeps
     CUDA_EVENT_NO_TIME = 2,
     CUDA_HOST_PORTABLE = 1,
+    CUDA_IPC_PEERS = 1, // memory of another GPU is opened too
     CUDA_WAIT_AT_LEAST = 0,
     CUDA_CAPTURE_THREAD = 1 // calls of other threads do not matter to a capture
 };
+
+typedef struct cuda_ipc_handle { // CUipcMemHandle: a piece of memory for other processes
+    unsigned char bytes[64];
+} cuda_ipc_handle;
+typedef struct cuda_uuid { // CUuuid
+    unsigned char bytes[16];
+} cuda_uuid;
 
 typedef struct cuda_launch_config { // CUlaunchConfig
     unsigned grid[3], block[3], shared_bytes;
@@ -72,6 +81,13 @@ typedef struct cuda_launch_config { // CUlaunchConfig
     X(context_retain, cuDevicePrimaryCtxRetain, (cuda_context * out, int device))                 \
     X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                \
     X(context_enter, cuCtxSetCurrent, (cuda_context c))                                           \
+    X(device_uuid, cuDeviceGetUuid_v2, (cuda_uuid * out, int device))                             \
+    X(peer_can, cuDeviceCanAccessPeer, (int *out, int device, int peer))                          \
+    X(peer_enable, cuCtxEnablePeerAccess, (cuda_context peer, unsigned flags))                    \
+    X(ipc_handle, cuIpcGetMemHandle, (cuda_ipc_handle * out, cuda_address memory))                \
+    X(ipc_open, cuIpcOpenMemHandle_v2,                                                            \
+      (cuda_address * out, cuda_ipc_handle handle, unsigned flags))                               \
+    X(ipc_close, cuIpcCloseMemHandle, (cuda_address memory))                                      \
     X(memory_info, cuMemGetInfo_v2, (size_t * free_bytes, size_t * all_bytes))                    \
     X(memory_alloc, cuMemAlloc_v2, (cuda_address * out, size_t bytes))                            \
     X(memory_free, cuMemFree_v2, (cuda_address memory))                                           \
@@ -143,6 +159,9 @@ typedef struct cuda_gpu {
     int max_shared_bytes; // of a block, with the opt-in
 } cuda_gpu;
 NODISCARD status cuda_gpu_count(const cuda_driver *c, int *out);
+enum { CUDA_UUID_BYTES = 41 };
+// "GPU-..." as NVML and CUDA_VISIBLE_DEVICES write it.
+NODISCARD status cuda_gpu_uuid(const cuda_driver *c, int ordinal, char out[CUDA_UUID_BYTES]);
 NODISCARD status cuda_gpu_describe(const cuda_driver *c, int ordinal, cuda_gpu *out);
 // FLOP/s of dense matrix products of the type at the boost clock for which the maker states them;
 // 0: not known.

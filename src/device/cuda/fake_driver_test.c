@@ -8,6 +8,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -424,6 +426,177 @@ static void graphs_use_what_is_there(void **state)
     }
 }
 
+// ---- memory of another process ------------------------------------------------------------------
+// The owner is a child with a driver of its own. It gives a handle, and then does as it is told.
+typedef enum order { OWNER_ENDS, OWNER_FREES, OWNER_WRITES, OWNER_SYNCS } order;
+typedef struct owner {
+    pid_t child;
+    int orders, answers;
+    cuda_ipc_handle handle;
+} owner;
+
+// Answers an order by the rule that it broke, "" for none.
+static void owner_obey(rig *r, int orders, int answers)
+{
+    cuda_ipc_handle handle = {{0}};
+    order o;
+    assert_int_equal(cu.ipc_handle(&handle, r->memory), 0);
+    if (write(answers, &handle, sizeof(handle)) < 0) _exit(1);
+    while (read(orders, &o, sizeof(o)) == (ssize_t)sizeof(o) && o != OWNER_ENDS) {
+        char said[256] = "";
+        if (o == OWNER_FREES) (void)cu.memory_free(r->memory);
+        if (o == OWNER_WRITES) { // behind other work, so it is late
+            for (int i = 0; i < 8; i++) (void)cu.fill(r->memory + 64, 0, 4, r->one);
+            (void)cu.fill(r->memory, 5, 64, r->one);
+        }
+        if (o == OWNER_SYNCS) (void)cu.stream_sync(r->one);
+        const char *rule = o == OWNER_FREES ? fake_driver_end() : NULL;
+        if (rule != NULL) strncpy(said, rule, sizeof(said) - 1);
+        if (write(answers, said, sizeof(said)) < 0) _exit(1);
+    }
+    _exit(0);
+}
+
+static owner owner_make(uint64_t seed)
+{
+    int to[2], back[2];
+    owner w = {0};
+    assert_int_equal(pipe(to) + pipe(back), 0);
+    w.child = fork();
+    assert_true(w.child >= 0);
+    if (w.child == 0) {
+        (void)close(to[1]);
+        (void)close(back[0]);
+        rig r = rig_make(seed);
+        owner_obey(&r, to[0], back[1]);
+    }
+    (void)close(to[0]);
+    (void)close(back[1]);
+    w.orders = to[1];
+    w.answers = back[0];
+    assert_int_equal(read(w.answers, &w.handle, sizeof(w.handle)), sizeof(w.handle));
+    return w;
+}
+
+static void owner_tell(const owner *w, order o, const char *rule)
+{
+    char said[256];
+    assert_int_equal(write(w->orders, &o, sizeof(o)), sizeof(o));
+    assert_int_equal(read(w->answers, said, sizeof(said)), sizeof(said));
+    assert_string_equal(said, rule);
+}
+
+static void owner_end(const owner *w)
+{
+    int result = 0;
+    (void)close(w->orders);
+    (void)close(w->answers);
+    assert_int_equal(waitpid(w->child, &result, 0), w->child);
+}
+
+typedef enum peer_mistake {
+    PEER_NONE,
+    PEER_OPENS_OWN,       // the handle of its own memory
+    PEER_HANDLE_INSIDE,   // of an address within a piece
+    PEER_FLAGS,           // without access to other GPUs
+    PEER_OPENS_GONE,      // a handle of memory that its owner has freed
+    PEER_OPENS_DEAD,      // of a process that has ended
+    PEER_OFFSET,          // copies beyond the end of the owner's memory
+    PEER_USES_CLOSED,     // after it has closed it
+    PEER_USES_FREED,      // after the owner has freed it
+    PEER_FREES,           // frees it instead of closing it
+    PEER_CLOSES_TWICE,    // or what it never opened
+    PEER_CLOSES_OWN,      // its own memory
+    PEER_CLOSES_EARLY,    // before its work is done
+    PEER_OPENS_CAPTURING, // within a capture
+    PEER_ENABLE_FLAGS,    // of access to another GPU
+    PEER_MISTAKES
+} peer_mistake;
+
+// Opens the owner's memory and copies from it, with one mistake.
+static void peer_mistake_make(rig *r, const owner *w, peer_mistake which)
+{
+    cuda_ipc_handle handle = w->handle;
+    cuda_address at = 0;
+    if (which == PEER_OPENS_OWN) (void)cu.ipc_handle(&handle, r->memory);
+    if (which == PEER_HANDLE_INSIDE) (void)cu.ipc_handle(&handle, r->memory + 64);
+    if (which == PEER_OPENS_GONE) owner_tell(w, OWNER_FREES, "");
+    if (which == PEER_OPENS_CAPTURING) (void)capture_begin(r);
+    if (which == PEER_ENABLE_FLAGS) (void)cu.peer_enable(r->context, 1);
+    const cuda_result opened = cu.ipc_open(&at, handle, which == PEER_FLAGS ? 0 : CUDA_IPC_PEERS);
+    if (which == PEER_OPENS_CAPTURING) (void)cu.capture_end(r->one, &(cuda_graph){NULL});
+    if (opened != 0) return;
+    if (which == PEER_USES_FREED) {
+        owner_tell(w, OWNER_FREES, "memory is freed that a peer has open");
+    }
+    if (which == PEER_USES_CLOSED) (void)cu.ipc_close(at);
+    (void)cu.copy(r->memory, at + (which == PEER_OFFSET ? 4090 : 0), 64, r->one);
+    if (which == PEER_USES_CLOSED) return;
+    for (int i = 0; i < 100 && which == PEER_CLOSES_EARLY; i++) {
+        (void)cu.copy(r->memory, at, 64, r->one);
+    }
+    if (which != PEER_CLOSES_EARLY) (void)cu.stream_sync(r->one);
+    if (which == PEER_FREES) (void)cu.memory_free(at);
+    if (which == PEER_CLOSES_OWN) (void)cu.ipc_close(r->memory);
+    (void)cu.ipc_close(at);
+    if (which == PEER_CLOSES_TWICE) (void)cu.ipc_close(at);
+}
+
+static void mistakes_with_peers_are_found(void **state)
+{
+    (void)state;
+    static const char *const rules[PEER_MISTAKES] = {
+        [PEER_OPENS_OWN] = "a handle is opened where it was made",
+        [PEER_HANDLE_INSIDE] = "a handle of what is no piece of memory",
+        [PEER_FLAGS] = "flags of a handle",
+        [PEER_OPENS_GONE] = "a handle of memory that is gone",
+        [PEER_OPENS_DEAD] = "a handle of memory that is gone",
+        [PEER_OFFSET] = "a copy outside of allocations",
+        [PEER_USES_CLOSED] = "a copy outside of allocations",
+        [PEER_USES_FREED] = "memory of a peer is used that its owner has freed",
+        [PEER_FREES] = "memory is freed that is a peer's",
+        [PEER_CLOSES_TWICE] = "memory is closed that is not a peer's",
+        [PEER_CLOSES_OWN] = "memory is closed that is not a peer's",
+        [PEER_CLOSES_EARLY] = "a peer's memory is closed while streams work",
+        [PEER_OPENS_CAPTURING] = "memory that is opened in a capture",
+        [PEER_ENABLE_FLAGS] = "flags of peers",
+    };
+    for (int i = 0; i < PEER_MISTAKES; i++) {
+        const owner w = owner_make(12);
+        if (i == PEER_OPENS_DEAD) owner_end(&w);
+        rig r = rig_make(13);
+        peer_mistake_make(&r, &w, (peer_mistake)i);
+        rig_end(&r, rules[i]);
+        if (i != PEER_OPENS_DEAD) owner_end(&w);
+    }
+}
+
+// A peer that does not wait for the owner's work reads too early.
+static void a_missing_wait_for_a_peer_shows(void **state)
+{
+    (void)state;
+    int early[2] = {0};
+    for (int waits = 0; waits < 2; waits++) {
+        for (uint64_t seed = 0; seed < 5; seed++) {
+            const owner w = owner_make(seed);
+            rig r = rig_make(seed);
+            cuda_address at = 0;
+            assert_int_equal(cu.ipc_open(&at, w.handle, CUDA_IPC_PEERS), 0);
+            owner_tell(&w, OWNER_WRITES, "");
+            if (waits != 0) owner_tell(&w, OWNER_SYNCS, "");
+            assert_int_equal(cu.copy(r.memory, at, 64, r.one), 0);
+            assert_int_equal(cu.copy_out(r.pinned, r.memory, 64, r.one), 0);
+            assert_int_equal(cu.stream_sync(r.one), 0);
+            early[waits] += *(const char *)r.pinned != 5;
+            assert_int_equal(cu.ipc_close(at), 0);
+            rig_end(&r, NULL);
+            owner_end(&w);
+        }
+    }
+    assert_true(early[0] > 0);
+    assert_int_equal(early[1], 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +613,8 @@ int main(void)
         cmocka_unit_test(captures_forbid_calls),
         cmocka_unit_test(captures_end_where_they_began),
         cmocka_unit_test(graphs_use_what_is_there),
+        cmocka_unit_test(mistakes_with_peers_are_found),
+        cmocka_unit_test(a_missing_wait_for_a_peer_shows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static status function_open(cuda_device *d, const char *name, cuda_function *out
                     what);
 }
 
-static status function_of(cuda_device *d, const char *name, cuda_function *out)
+static status function_find(cuda_device *d, const char *name, cuda_function *out)
 {
     for (uint64_t i = hash(name), n = 0; n < CUDA_MAX_FUNCTIONS; i++, n++) {
         cuda_named *f = &d->functions[i % CUDA_MAX_FUNCTIONS];
@@ -60,6 +60,14 @@ static status function_of(cuda_device *d, const char *name, cuda_function *out)
         return ST_OK;
     }
     return fail(ST_INTERNAL, "more than %d kernels", (int)CUDA_MAX_FUNCTIONS);
+}
+
+static status function_of(cuda_device *d, const char *name, cuda_function *out)
+{
+    (void)pthread_mutex_lock(&d->finding);
+    const status st = function_find(d, name, out);
+    (void)pthread_mutex_unlock(&d->finding);
+    return st;
 }
 
 static status queue_launch(cuda_queue *q, const cuda_launch *l)

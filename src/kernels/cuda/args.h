@@ -5,6 +5,7 @@
 #ifndef KERNELS_CUDA_ARGS_H
 #define KERNELS_CUDA_ARGS_H
 
+#include "device/peers.h"
 #include "op/op_program.h"
 #include "op/step.h"
 
@@ -242,6 +243,7 @@ typedef struct cuda_sinks_args {
     X(cuda_gate_bwd, cuda_gate_args)                 \
     X(cuda_tiles, cuda_tiles_args)                   \
     X(cuda_poison, cuda_view)                        \
+    X(cuda_peer_sum, device_sum)                     \
     X(cuda_norm, cuda_norm_args)                     \
     X(cuda_norm_dx, cuda_norm_dx_args)               \
     X(cuda_row_sums, cuda_dots_args)                 \

@@ -1,0 +1,37 @@
+// Trends of a GPU's health during a run, from its states by NVML (device/cuda/nvml.h): pure.
+//
+// A finding comes once. Errors count from the first look, so those of earlier runs are not this
+// run's. Throttling must last for HEALTH_LOOKS looks in a row: every GPU is slowed down at times.
+#ifndef TRAIN_HEALTH_H
+#define TRAIN_HEALTH_H
+
+#include "device/cuda/nvml.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { HEALTH_LOOKS = 10, HEALTH_CORRECTED = 100 };
+
+typedef enum health_finding {
+    HEALTH_UNCORRECTED, // an error of memory that ECC could not correct
+    HEALTH_ROWS,        // rows of memory wait for remapping, or cannot be remapped
+    HEALTH_TREND,       // HEALTH_CORRECTED errors that ECC corrected: the next one may not be
+    HEALTH_THROTTLED,   // by heat, power supply or a fault
+    HEALTH_FINDINGS
+} health_finding;
+const char *health_finding_name(health_finding f); // "corrected memory errors"
+
+typedef struct health {
+    bool has_begun;
+    int64_t corrected, uncorrected; // at the first look
+    int throttled;                  // looks in a row
+    uint32_t found;                 // bit f: finding f was made
+} health;
+// Returns the new findings, a bit each.
+uint32_t health_see(health *h, const nvml_state *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
