@@ -60,6 +60,43 @@ code "ZeRO-3" 0 gpu zero layout.dp=2 layout.zero=3
 near "has the losses of one rank" gpu32 zero 0.00001
 code "two stages" 0 gpu pp layout.pp=2
 near "have the losses of one" gpu32 pp 0.00001
+# The same collectives without the host's memory: GPUs read each other's. dp and tp too at night.
+peers() {
+    local name=$1 other=$2
+    shift 2
+    code "$name, GPU to GPU" 0 gpu "peer-$other" "$@" comm.transport=peer train.steps=3
+    says "uses no memory of the host" out 'between the GPUs.* memories, 0 through the host'
+    code "$name, through the host" 0 gpu "host-$other" "$@" train.steps=3
+    says "says so" out 'through the host.* memory .comm.transport = peer or nccl spares that'
+    same "has the same bits" "$("$trireme" digest "peer-$other")" "$("$trireme" digest "host-$other")"
+}
+FAKE_NVML=uncorrected=2 peers "ZeRO-3" zero layout.dp=2 layout.zero=3
+code "errors of a GPU's memory during a run" 0 grep -q '"event": "health", "rank": 1, "cause": "memory errors that ECC' \
+    peer-zero/metrics.jsonl
+FAKE_NVML=failed,slow,mig,throttle=0x44 LD_LIBRARY_PATH=$library code "doctor" 4 "$trireme" doctor
+tr -s ' \n' ' ' <out >told
+for text in '41 C, 92 of 700 W, 900 of 1980 MHz, memory 2600 MHz, PCIe 5 x8, 4 NVLinks, ECC on: 0 corrected' \
+    'MIG on, throttled: power cap, heat of the hardware' 'GPU 0: rows of memory could not be remapped: replace the GPU' \
+    'slowed down now: heat of the hardware; PCIe is narrower' 'MIG is on: a rank gets a slice'; do
+    says "tells: $text" told "$text"
+done
+FAKE_NVML=bare LD_LIBRARY_PATH=$library code "a GPU that tells little" 0 "$trireme" doctor
+FAKE_NVML=dead LD_LIBRARY_PATH=$library code "NVML without a driver" 0 "$trireme" doctor
+says "is told" out 'errors of memory and throttling of the GPUs'
+LD_LIBRARY_PATH=$library code "bench machine" 0 "$trireme" bench machine --size 64 --json
+cp out told
+code "knows the GPUs" 0 python3 -c 'import json; g = json.load(open("told"))["gpus"]
+assert g[0]["name"] == "fake GPU 0" and g[0]["power_cap_mw"] == 700000 and g[0]["ecc_uncorrected"] == 0, g'
+if [ -n "${CUDA_NIGHT:-}" ]; then
+    peers "data parallelism" dp layout.dp=2 train.precision=bf16
+    peers "tensor parallelism" tp layout.tp=2 layout.sp=true train.precision=bf16
+    peers "two stages" pp layout.pp=2
+    peers "four ranks" four layout.dp=2 layout.pp=2 layout.zero=1
+fi
+FAKE_CUDA_GPUS=2 FAKE_CUDA_APART=1 code "GPUs that do not reach each other" 3 gpu apart layout.dp=2 comm.transport=peer
+says "are refused with the remedy" err 'set comm.transport = auto'
+code "peers without GPUs" 3 train nopeers comm.transport=peer
+says "is refused" err 'comm.transport = peer is between GPUs'
 # pair NAME DIFFERENCE KEYS... -- KEYS...: the same run on the CPU and, with the last keys too, on the GPU
 pair() {
     local name=$1 most=$2 both=()

@@ -1,6 +1,7 @@
 // `bench machine`: the machine's own limits, as a table, as JSON, and as an entry of the catalogue
 // of devices (--write).
 #include "cli/bench/bench.h"
+#include "cli/gpu_text.h"
 
 #include <math.h>
 #include <time.h>
@@ -63,6 +64,38 @@ static void print_table(cli_context *cli, const train_machine *m)
     }
 }
 
+// ---- GPUs ---------------------------------------------------------------------------------------
+
+static void print_gpus(cli_context *cli, const nvml_state *gpus, int count)
+{
+    for (int i = 0; i < count; i++) {
+        char size[32];
+        text is = {.a = cli->a}, wrong = {.a = cli->a};
+        bool is_broken = false;
+        if (cli_gpu_text(&gpus[i], &is) != ST_OK) return;
+        if (cli_gpu_wrong(&gpus[i], &wrong, &is_broken) != ST_OK) return;
+        cli_print(cli, "gpu %-5d %s, %s\n          %s\n", i, gpus[i].name,
+                  text_bytes_human(max_i64(gpus[i].memory_bytes, 0), size), is.bytes);
+        if (wrong.length > 0) cli_print(cli, "          %s\n", wrong.bytes);
+    }
+}
+
+// All GPUs of the host, by NVML; none without it.
+static status gpus_look(cli_context *cli, nvml_state **out, int *count)
+{
+    nvml_library l;
+    const char *why = NULL;
+    unsigned all = 0;
+    *count = 0;
+    if (!nvml_library_open(&l, &why) || l.count(&all) != 0 || all > 64) return ST_OK;
+    TRY(arena_new(cli->a, (int64_t)all + 1, out));
+    for (unsigned i = 0; i < all; i++) {
+        nvml_device d = nvml_find(&l, (int)i);
+        if (d != NULL) nvml_look(&l, d, &(*out)[(*count)++]);
+    }
+    return ST_OK;
+}
+
 // ---- JSON ---------------------------------------------------------------------------------------
 
 static status rows_json(const train_machine *m, text *t)
@@ -85,7 +118,8 @@ static status rows_json(const train_machine *m, text *t)
     return text_add(t, "]}\n");
 }
 
-static status print_json(cli_context *cli, const train_machine *m)
+static status print_json(cli_context *cli, const train_machine *m, const nvml_state *gpus,
+                         int gpu_count)
 {
     text t = {.a = cli->a};
     TRY(text_add(&t, "{\"bench\": \"machine\", \"cpu\": "));
@@ -108,6 +142,12 @@ static status print_json(cli_context *cli, const train_machine *m)
     }
     TRY(text_add(&t, "\"barrier_s\": %.6g, \"copy_bytes_per_s\": %.6g,\n ", m->barrier_s,
                  m->copy_bytes_per_s));
+    if (gpu_count > 0) TRY(text_add(&t, "\"gpus\": ["));
+    for (int i = 0; i < gpu_count; i++) {
+        if (i > 0) TRY(text_add(&t, ",\n  "));
+        TRY(cli_gpu_json(&gpus[i], &t));
+    }
+    if (gpu_count > 0) TRY(text_add(&t, "],\n "));
     TRY(rows_json(m, &t));
     cli_print_text(cli, &t);
     return ST_OK;
@@ -226,12 +266,16 @@ status bench_machine(bench_context *c)
 {
     cli_context *cli = c->cli;
     train_machine *m = NULL;
+    nvml_state *gpus = NULL;
+    int gpu_count = 0;
     TRY(arena_new(cli->a, 1, &m));
+    TRY(gpus_look(cli, &gpus, &gpu_count));
     TRY(train_machine_measure(cli->h, c->kernels, c->flags->size, m));
     if (c->flags->json) {
-        TRY(print_json(cli, m));
+        TRY(print_json(cli, m, gpus, gpu_count));
     } else {
         print_table(cli, m);
+        print_gpus(cli, gpus, gpu_count);
     }
     return c->flags->write != NULL ? entry_write(c, m, c->flags->write) : ST_OK;
 }

@@ -27,16 +27,19 @@ NODISCARD status doctor_costs(const doctor *d, doctor_finding *f, doctor_level l
                               const char *format, ...) PRINTF_LIKE(4, 5);
 // Reads the start of a small kernel file; "" if it does not exist.
 void doctor_file(const char *path, char *out, int64_t bytes);
+// Counts the entries of a folder whose names are `begin` and a number.
+int doctor_entries(const char *folder, const char *begin);
 
 // doctor_machine.c
 status doctor_cpu(const doctor *d, doctor_finding *f);
 status doctor_onednn(const doctor *d, doctor_finding *f);
 status doctor_memory(const doctor *d, doctor_finding *f);
-status doctor_cuda(const doctor *d, doctor_finding *f);
 status doctor_clock(const doctor *d, doctor_finding *f);
 status doctor_limits(const doctor *d, doctor_finding *f);
 status doctor_launchers(const doctor *d, doctor_finding *f);
 status doctor_tools(const doctor *d, doctor_finding *f);
+// doctor_gpu.c
+status doctor_cuda(const doctor *d, doctor_finding *f);
 // doctor_try.c
 status doctor_storage(const doctor *d, doctor_finding *f);
 status doctor_network(const doctor *d, doctor_finding *f);

@@ -1,6 +1,5 @@
-// Facts that Linux and the driver of GPUs report about the machine, without opening a device.
+// Facts that Linux reports about the machine, without opening a device.
 #include "cli/doctor/doctor.h"
-#include "device/cuda/cublaslt.h"
 #include "kernels/kernels.h"
 
 #include <ctype.h>
@@ -61,7 +60,7 @@ void doctor_file(const char *path, char *out, int64_t bytes)
 }
 
 // Counts the entries of a kernel folder whose name is `begin` and a number.
-static int count_entries(const char *folder, const char *begin)
+int doctor_entries(const char *folder, const char *begin)
 {
     int count = 0;
     DIR *dir = opendir(folder);
@@ -133,7 +132,7 @@ status doctor_memory(const doctor *d, doctor_finding *f)
 {
     char limit[64], human[32];
     const int64_t available = host_memory_bytes(d->cli->h);
-    const int nodes = count_entries("/sys/devices/system/node", "node");
+    const int nodes = doctor_entries("/sys/devices/system/node", "node");
     if (available == 0) {
         TRY(doctor_found(d, f, "not known"));
         return doctor_costs(
@@ -159,62 +158,6 @@ status doctor_memory(const doctor *d, doctor_finding *f)
                          "--cpunodebind --membind"));
     }
     return ST_OK;
-}
-
-// ---- devices ------------------------------------------------------------------------------------
-
-// Names each GPU, its memory and its architecture; says which of driver and kernels is missing.
-static status doctor_gpus(const doctor *d, doctor_finding *f)
-{
-    cuda_driver driver;
-    int count = 0;
-    char path[CUDA_PATH_BYTES];
-    lt_library library;
-    const char *why = NULL;
-    if (cuda_driver_open(&driver) != ST_OK || cuda_gpu_count(&driver, &count) != ST_OK) {
-        return doctor_costs(d, f, DOCTOR_FAIL, "%s", error_last()->text);
-    }
-    for (int i = 0; i < count; i++) {
-        cuda_gpu gpu;
-        char human[32];
-        TRY(cuda_gpu_describe(&driver, i, &gpu));
-        TRY(doctor_found(d, f, "GPU %d: %s, %s, sm_%d, %d multiprocessors", i, gpu.name,
-                         text_bytes_human(gpu.memory_bytes, human), gpu.arch, gpu.multiprocessors));
-    }
-    if (cuda_image_path(d->cli->h, path) != ST_OK) {
-        return doctor_costs(d, f, DOCTOR_WARN, "%s", error_last()->text);
-    }
-    const bool has_library = lt_library_open(&library, &why);
-    TRY(doctor_found(d, f, "kernels in %s", path));
-    if (has_library) {
-        TRY(doctor_found(d, f, "cuBLASLt %lld", (long long)library.version()));
-    } else {
-        TRY(doctor_costs(d, f, DOCTOR_WARN, "matrix products are slower without cuBLASLt: %s",
-                         why));
-    }
-    return doctor_found(d, f, "train with kernels.device=cuda");
-}
-
-status doctor_cuda(const doctor *d, doctor_finding *f)
-{
-    char version[256];
-    const int devices = count_entries("/dev", "nvidia");
-    if (devices == 0) {
-        TRY(doctor_found(d, f, "no device"));
-        return doctor_costs(d, f, DOCTOR_WARN, "training will use the CPU");
-    }
-    TRY(doctor_found(d, f, "%d device%s", devices, text_plural(devices, "s")));
-    doctor_file("/proc/driver/nvidia/version", version, sizeof(version));
-    // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build"
-    const char *dot = strstr(version, "Kernel Module") != NULL ? strchr(version, '.') : NULL;
-    if (dot != NULL) {
-        const char *number = dot;
-        while (number > version && isdigit((unsigned char)number[-1])) number--;
-        TRY(doctor_found(d, f, "driver %.*s", (int)strspn(number, "0123456789."), number));
-    }
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    if (visible != NULL) TRY(doctor_found(d, f, "CUDA_VISIBLE_DEVICES=%s", visible));
-    return doctor_gpus(d, f);
 }
 
 // ---- clock, limits ------------------------------------------------------------------------------
