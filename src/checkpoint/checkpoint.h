@@ -48,11 +48,15 @@ typedef struct ckpt_state {
     // `run`. Rows are requested one after another, each from its beginning to its end.
     status (*read)(void *context, int64_t row, int64_t offset, void *to, int64_t bytes);
     void *context;
-    // This rank of the job. One function brings `bytes` of one rank to all (collective), the other
-    // brings them to rank 0 (only these two ranks call it).
+    // The device has the state of this step, as it was copied or loaded last, unless a later step
+    // has been applied; 0: not known. A load then leaves it there.
+    int64_t held_step;
+    // This rank of the job. One function brings `bytes` of one rank to all (collective), the others
+    // bring them to rank 0, or from one rank to another (only these two ranks call it).
     int rank;
     status (*share)(void *ranks, int owner, void *data, int64_t bytes);
     status (*give)(void *ranks, int rank, int owner, void *data, int64_t bytes);
+    status (*pass)(void *ranks, int from, int to, void *data, int64_t bytes);
     void *ranks;
 } ckpt_state;
 

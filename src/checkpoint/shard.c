@@ -1,7 +1,15 @@
-// A shard is a head, a table of pieces, the step block and the pieces' bytes. Its hash covers all
-// of it, so a value that changes in memory makes the shard unusable, not wrong. Pieces of experts
-// are cut into those of each expert, with its rows in the logical tensor, because experts may move
-// between ranks (moe.rebalance).
+// A shard is a head, a table of pieces, the step block and the pieces' bytes. One hash covers all
+// before the pieces, and one the pieces, so a value that changes in memory makes the shard
+// unusable, not wrong. The second one is checked only of a shard that is read: a rank whose own
+// pieces are in place reads none, if no other rank needs them. Pieces of experts are cut into those
+// of each expert, with its rows in the logical tensor, because experts may move between ranks
+// (moe.rebalance).
+//
+// A load moves as little as it can. Each rank is one of these:
+//
+//   holds   the state is on its device already, because no update has begun since the copy
+//   has     all of its pieces are in its own shards
+//   needs   the others send it those of its pieces that they have, a pair of ranks at a time
 #include "checkpoint/shard.h"
 
 #include "base/fault.h"
@@ -15,7 +23,8 @@
 enum { NAME_BYTES = 256, SHARDS_MAX = 8 };
 
 typedef struct shard_head {
-    uint64_t hash;           // of all bytes behind this field
+    uint64_t head;           // hash of all bytes from here to the pieces
+    uint64_t hash;           // of the pieces' bytes
     int64_t bytes;           // of the shard
     int64_t step, fork;      // step: -1: empty
     int64_t count;           // pieces
@@ -67,17 +76,38 @@ static shard_head *head_of(const ckpt_shard *k)
     return (shard_head *)(void *)k->bytes;
 }
 
-static uint64_t shard_hash(const ckpt_shard *k)
+// Where the bytes of the pieces begin; -1: the head cannot be right.
+static int64_t pieces_at(const ckpt_shard *k)
+{
+    const shard_head *head = head_of(k);
+    const int64_t least = (int64_t)sizeof(*head);
+    if (k->used < least || head->bytes != k->used || head->block_at < least) return -1;
+    if (head->block_at > k->used || head->block < 0 || head->block > k->used) return -1;
+    const int64_t at = head->block_at + align_up(head->block, 8);
+    return at <= k->used ? at : -1;
+}
+
+static uint64_t head_hash(const ckpt_shard *k, int64_t pieces)
 {
     const int64_t skip = (int64_t)sizeof(uint64_t);
-    return hash64(k->bytes + skip, head_of(k)->bytes - skip, 1);
+    return hash64(k->bytes + skip, pieces - skip, 1);
+}
+
+static uint64_t pieces_hash(const ckpt_shard *k, int64_t pieces)
+{
+    return hash64(k->bytes + pieces, k->used - pieces, 1);
 }
 
 int64_t ckpt_shard_step(const ckpt_shard *k)
 {
-    const int64_t least = (int64_t)sizeof(shard_head);
-    if (k->used < least || head_of(k)->bytes != k->used) return -1;
-    return shard_hash(k) == head_of(k)->hash ? head_of(k)->step : -1;
+    const int64_t pieces = pieces_at(k);
+    return pieces >= 0 && head_hash(k, pieces) == head_of(k)->head ? head_of(k)->step : -1;
+}
+
+// Whether its pieces are as they were taken.
+static bool is_sound(const ckpt_shard *k)
+{
+    return ckpt_shard_step(k) >= 0 && pieces_hash(k, pieces_at(k)) == head_of(k)->hash;
 }
 
 // ---- the list of tensors ------------------------------------------------------------------------
@@ -173,7 +203,9 @@ static shard_piece *table_of(const ckpt_shard *k)
 static void shard_end(ckpt_shard *k)
 {
     k->used = head_of(k)->bytes;
-    head_of(k)->hash = shard_hash(k);
+    const int64_t pieces = pieces_at(k);
+    head_of(k)->hash = pieces_hash(k, pieces);
+    head_of(k)->head = head_hash(k, pieces);
 }
 
 static status own_take(ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckpt_shard *own)
@@ -268,34 +300,72 @@ typedef struct source {
     int rank, shard;
 } source;
 
+// How a rank gets the state that is looked at.
+typedef enum rank_kind { RANK_HOLDS, RANK_HAS, RANK_NEEDS } rank_kind;
+
+// Each rank tells the others these first. held: which of its shards has the state that is on its
+// device; -1: none.
+typedef struct rank_heads {
+    shard_head heads[SHARDS_MAX]; // step -1: none
+    int64_t held;
+} rank_heads;
+
 typedef struct gathering {
     ckpt_sharder *k;
     const ckpt_shard *const *have;
     int count;
     arena *a;
-    shard_head *heads;       // [ranks][SHARDS_MAX]; step -1: none
+    rank_heads *heads;       // [ranks]
     source **sources;        // [item], distinct pieces
     int64_t *counts;         // of them
     ckpt_entry now;          // the state that is looked at; step -1: none yet
     const shard_head *first; // of its shards
     int first_rank, first_shard;
+    int32_t *kinds;   // [ranks] rank_kind
+    uint32_t reads;   // bit i: this rank reads the pieces of have[i]
+    uint32_t damaged; // bit i: they are not what they were
 } gathering;
+
+// Whether the device still has the state of this shard: nothing but a step changes it, and a step
+// that changes anything has counted itself first.
+static status is_held(const ckpt_sharder *k, const ckpt_shard *own, bool *out)
+{
+    step_block now;
+    const ckpt_state *s = k->s;
+    const shard_head *head = head_of(own);
+    *out = false;
+    if (s->held_step <= 0 || head->step != s->held_step || head->all != k->all) return ST_OK;
+    const step_block *then = (const step_block *)(const void *)(own->bytes + head->block_at);
+    TRY(exec_read(s->e, plan_table_find(s->run, "step"), 0, &now, (int64_t)sizeof(now)));
+    *out = now.device.applied == then->device.applied && now.device.skipped == then->device.skipped;
+    return ST_OK;
+}
 
 // Every rank learns the heads of all shards.
 static status heads_share(gathering *g)
 {
     const ckpt_state *s = g->k->s;
-    TRY(arena_new(g->a, g->k->ranks * SHARDS_MAX, &g->heads));
-    for (int64_t i = 0; i < g->k->ranks * SHARDS_MAX; i++) g->heads[i].step = -1;
+    TRY(arena_new(g->a, g->k->ranks, &g->heads));
+    TRY(arena_new(g->a, g->k->ranks, &g->kinds));
+    rank_heads *mine = &g->heads[s->rank];
+    for (int i = 0; i < SHARDS_MAX; i++) mine->heads[i].step = -1;
+    mine->held = -1;
     for (int i = 0; i < g->count; i++) {
-        shard_head *mine = &g->heads[s->rank * SHARDS_MAX + i];
-        if (ckpt_shard_step(g->have[i]) >= 0) *mine = *head_of(g->have[i]);
+        bool holds = false;
+        if (ckpt_shard_step(g->have[i]) < 0) continue;
+        mine->heads[i] = *head_of(g->have[i]);
+        TRY(is_held(g->k, g->have[i], &holds));
+        if (holds) mine->held = i;
     }
     for (int64_t r = 0; r < g->k->ranks; r++) {
-        TRY(s->share(s->ranks, (int)r, &g->heads[r * SHARDS_MAX],
-                     SHARDS_MAX * (int64_t)sizeof(shard_head)));
+        TRY(s->share(s->ranks, (int)r, &g->heads[r], (int64_t)sizeof(*g->heads)));
     }
     return ST_OK;
+}
+
+static const shard_head *head_at(const gathering *g, int64_t i)
+{
+    return &g->heads[i / SHARDS_MAX].heads[i % SHARDS_MAX];
 }
 
 // By fork, then by step.
@@ -309,8 +379,9 @@ static bool state_before(gathering *g)
 {
     ckpt_entry found = {.step = -1};
     for (int64_t i = 0; i < g->k->ranks * SHARDS_MAX; i++) {
-        const ckpt_entry e = {.step = g->heads[i].step, .fork = g->heads[i].fork};
-        if (e.step < 0 || g->heads[i].tensors != g->k->tensors) continue;
+        const shard_head *head = head_at(g, i);
+        const ckpt_entry e = {.step = head->step, .fork = head->fork};
+        if (e.step < 0 || head->tensors != g->k->tensors) continue;
         if (g->now.step >= 0 && !is_newer(&g->now, &e)) continue;
         if (found.step < 0 || is_newer(&e, &found)) found = e;
     }
@@ -345,7 +416,7 @@ static status tables_share(gathering *g)
     memset(g->counts, 0, (size_t)g->k->list.count * sizeof(*g->counts));
     g->first = NULL;
     for (int64_t i = 0; i < g->k->ranks * SHARDS_MAX; i++) {
-        const shard_head *head = &g->heads[i];
+        const shard_head *head = head_at(g, i);
         const int rank = (int)(i / SHARDS_MAX), shard = (int)(i % SHARDS_MAX);
         shard_piece *table = NULL;
         if (!is_now(g, head)) continue;
@@ -381,9 +452,125 @@ static bool is_complete(const gathering *g)
     return g->first != NULL;
 }
 
-// Brings a piece to all ranks, a few rows at a time, into the whole tensor.
-static status piece_share(const gathering *g, const state_item *item, const source *from,
-                          char *chunk, int64_t chunk_bytes, char *whole)
+// ---- who needs what -----------------------------------------------------------------------------
+
+// Finds a piece of this state in this rank's own shards. *shard: which one.
+static const shard_piece *own_find(const gathering *g, int64_t item, const plan_piece *p,
+                                   int *shard)
+{
+    const rank_heads *mine = &g->heads[g->k->s->rank];
+    for (int i = 0; i < g->count; i++) {
+        if (!is_now(g, &mine->heads[i])) continue;
+        // Tables are in the order of items.
+        const shard_piece *table = table_of(g->have[i]);
+        int64_t low = 0, high = mine->heads[i].count;
+        while (low < high) {
+            const int64_t middle = low + (high - low) / 2;
+            if (table[middle].item < item) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        for (; low < mine->heads[i].count && table[low].item == item; low++) {
+            if (!state_is_same_piece(&table[low].piece, p)) continue;
+            *shard = i;
+            return &table[low];
+        }
+    }
+    return NULL;
+}
+
+// True if all pieces of this rank are in its own shards, which it then reads.
+static bool has_all(gathering *g)
+{
+    const ckpt_sharder *k = g->k;
+    uint32_t reads = 0;
+    for (int64_t i = 0; i < k->list.count; i++) {
+        const state_item *item = &k->list.items[i];
+        const plan_piece p = state_piece(k->s, item, k->s->rank);
+        for (int64_t r = 0; r < p.rows && is_wanted(g, i);) {
+            int shard = 0;
+            const plan_piece part = part_of(k, item, &p, r);
+            if (own_find(g, i, &part, &shard) == NULL) return false;
+            reads |= UINT32_C(1) << shard;
+            r += part.rows;
+        }
+    }
+    g->reads |= reads;
+    return true;
+}
+
+static bool ranges_meet(int64_t a, int64_t a_count, int64_t b, int64_t b_count)
+{
+    return a < b + b_count && b < a + a_count;
+}
+
+// False only if the pieces have no element in common.
+static bool pieces_meet(const plan_piece *x, const plan_piece *y)
+{
+    if (x->rows == 0 || y->rows == 0) return false;
+    if (!ranges_meet(x->column, x->columns, y->column, y->columns)) return false;
+    const int64_t x_begin = plan_piece_row(x, 0), y_begin = plan_piece_row(y, 0);
+    return ranges_meet(x_begin, plan_piece_row(x, x->rows - 1) + 1 - x_begin, y_begin,
+                       plan_piece_row(y, y->rows - 1) + 1 - y_begin);
+}
+
+static bool is_target(const gathering *g, int64_t i, const source *from, int64_t rank)
+{
+    if (g->kinds[rank] != RANK_NEEDS || !is_wanted(g, i)) return false;
+    const plan_piece p = state_piece(g->k->s, &g->k->list.items[i], rank);
+    return pieces_meet(&from->at.piece, &p);
+}
+
+static status kinds_share(gathering *g)
+{
+    const ckpt_state *s = g->k->s;
+    const int64_t held = g->heads[s->rank].held;
+    const bool holds = held >= 0 && is_now(g, &g->heads[s->rank].heads[held]);
+    g->reads = 0;
+    g->kinds[s->rank] = holds ? RANK_HOLDS : has_all(g) ? RANK_HAS : RANK_NEEDS;
+    for (int64_t r = 0; r < g->k->ranks; r++) {
+        TRY(s->share(s->ranks, (int)r, &g->kinds[r], (int64_t)sizeof(*g->kinds)));
+    }
+    for (int64_t i = 0; i < g->k->list.count; i++) {
+        for (int64_t n = 0; n < g->counts[i]; n++) {
+            const source *from = &g->sources[i][n];
+            for (int64_t r = 0; r < g->k->ranks && from->rank == s->rank; r++) {
+                if (is_target(g, i, from, r)) g->reads |= UINT32_C(1) << from->shard;
+            }
+        }
+    }
+    return ST_OK;
+}
+
+// Every rank checks the shards that it reads. If one is damaged, all ranks forget it.
+static status shards_check(gathering *g, bool *are_sound)
+{
+    const ckpt_state *s = g->k->s;
+    *are_sound = true;
+    for (int64_t r = 0; r < g->k->ranks; r++) {
+        uint32_t bad = 0;
+        for (int i = 0; i < g->count && r == s->rank; i++) {
+            const bool is_read = (g->reads >> i & 1U) != 0;
+            if (is_read && !is_sound(g->have[i])) bad |= UINT32_C(1) << i;
+        }
+        if (r == s->rank) g->damaged |= bad;
+        TRY(s->share(s->ranks, (int)r, &bad, (int64_t)sizeof(bad)));
+        for (int i = 0; i < SHARDS_MAX; i++) {
+            if ((bad >> i & 1U) == 0) continue;
+            g->heads[r].heads[i].step = -1;
+            *are_sound = false;
+        }
+    }
+    return ST_OK;
+}
+
+// ---- moving -------------------------------------------------------------------------------------
+
+// Brings a piece to another rank, a few rows at a time, into the whole tensor.
+static status piece_pass(const gathering *g, const state_item *item, const source *from, int to,
+                         char *chunk, int64_t chunk_bytes, char *whole)
 {
     const ckpt_state *s = g->k->s;
     const plan_piece *p = &from->at.piece;
@@ -391,25 +578,44 @@ static status piece_share(const gathering *g, const state_item *item, const sour
     const int64_t most = max_i64(1, chunk_bytes / row);
     for (int64_t r = 0; r < p->rows; r += most) {
         const int64_t rows = min_i64(most, p->rows - r);
+        char *bytes = chunk;
+        if (from->rank == s->rank) bytes = g->have[from->shard]->bytes + from->at.at + r * row;
+        TRY(fault_point("checkpoint.shard.share"));
+        if (from->rank != to) TRY(s->pass(s->ranks, from->rank, to, bytes, rows * row));
+        if (to != s->rank) continue;
         const plan_piece now = plan_piece_rows(p, r, rows);
         const int64_t begin = plan_piece_row(&now, 0), end = plan_piece_row(&now, rows - 1) + 1;
-        if (from->rank == s->rank) {
-            memcpy(chunk, g->have[from->shard]->bytes + from->at.at + r * row,
-                   (size_t)(rows * row));
-        }
-        TRY(fault_point("checkpoint.shard.share"));
-        TRY(s->share(s->ranks, from->rank, chunk, rows * row));
         (void)plan_piece_put(&now, item->columns, begin * item->columns,
-                             (end - begin) * item->columns, width, chunk,
+                             (end - begin) * item->columns, width, bytes,
                              whole + begin * item->columns * width);
     }
     return ST_OK;
 }
 
-static status items_load(gathering *g)
+// Gives each rank that needs pieces of an item those, in which this rank takes part.
+static status item_pass(const gathering *g, int64_t i, char *chunk, int64_t chunk_bytes,
+                        char *whole)
 {
     const ckpt_state *s = g->k->s;
+    const state_item *item = &g->k->list.items[i];
+    for (int64_t n = 0; n < g->counts[i]; n++) {
+        const source *from = &g->sources[i][n];
+        for (int to = 0; to < g->k->ranks; to++) {
+            if ((from->rank != s->rank && to != s->rank) || !is_target(g, i, from, to)) continue;
+            TRY(piece_pass(g, item, from, to, chunk, chunk_bytes, whole));
+        }
+    }
+    if (g->kinds[s->rank] != RANK_NEEDS || !is_wanted(g, i) || !state_is_here(s, item))
+        return ST_OK;
+    return state_write(s, item, 0, whole, item->bytes);
+}
+
+static status items_pass(const gathering *g)
+{
     int64_t chunk_bytes = STATE_CHUNK_BYTES, most = 1;
+    bool needs = false;
+    for (int64_t r = 0; r < g->k->ranks; r++) needs = needs || g->kinds[r] == RANK_NEEDS;
+    if (!needs) return ST_OK;
     for (int64_t i = 0; i < g->k->list.count; i++) {
         const state_item *item = &g->k->list.items[i];
         most = max_i64(most, item->bytes);
@@ -421,16 +627,34 @@ static status items_load(gathering *g)
                     ? ST_OK
                     : fail(ST_NO_MEMORY, "no memory to bring pieces of the state together");
     for (int64_t i = 0; i < g->k->list.count && st == ST_OK; i++) {
-        const state_item *item = &g->k->list.items[i];
-        if (!is_wanted(g, i)) continue;
-        for (int64_t k = 0; k < g->counts[i] && st == ST_OK; k++) {
-            st = piece_share(g, item, &g->sources[i][k], chunk, chunk_bytes, whole);
-        }
-        if (st == ST_OK && state_is_here(s, item)) st = state_write(s, item, 0, whole, item->bytes);
+        st = item_pass(g, i, chunk, chunk_bytes, whole);
     }
     free(chunk);
     free(whole);
     return st;
+}
+
+// Puts the pieces of this rank's own shards where they were taken.
+static status items_put(const gathering *g)
+{
+    const ckpt_sharder *k = g->k;
+    const ckpt_state *s = k->s;
+    if (g->kinds[s->rank] != RANK_HAS) return ST_OK;
+    for (int64_t i = 0; i < k->list.count; i++) {
+        const state_item *item = &k->list.items[i];
+        const plan_piece p = state_piece(s, item, s->rank);
+        for (int64_t r = 0; r < p.rows && is_wanted(g, i);) {
+            int shard = 0;
+            const plan_piece part = part_of(k, item, &p, r);
+            const shard_piece *from = own_find(g, i, &part, &shard);
+            ASSERT(from != NULL);
+            const int64_t to = (p.at + r * p.columns) * dtype_bytes(item->type);
+            TRY(exec_write(s->e, item->run_row, to, g->have[shard]->bytes + from->at,
+                           piece_bytes(item, &part)));
+            r += part.rows;
+        }
+    }
+    return ST_OK;
 }
 
 // The counters of the step block, and the loads of experts behind it.
@@ -480,22 +704,32 @@ static status info_make(const gathering *g, ckpt_info *out)
 }
 
 status ckpt_shards_load(ckpt_sharder *k, const ckpt_shard *const *have, int count,
-                        const ckpt_entry *newest, arena *a, ckpt_info *info, ckpt_entry *found)
+                        const ckpt_entry *newest, arena *a, ckpt_info *info, ckpt_gathered *found)
 {
     gathering g = {.k = k, .have = have, .count = count, .a = a, .now = {.step = -1}};
+    bool is_found = false;
     ASSERT(count <= SHARDS_MAX);
-    found->step = -1;
+    *found = (ckpt_gathered){.entry = {.step = -1}};
     TRY(arena_new(a, k->list.count + 1, &g.sources));
     TRY(arena_new(a, k->list.count + 1, &g.counts));
     TRY(heads_share(&g));
-    do {
-        if (!state_before(&g)) return ST_OK;
-        if (newest != NULL && is_newer(newest, &g.now)) return ST_OK;
+    while (!is_found) {
+        if (!state_before(&g)) break;
+        if (newest != NULL && is_newer(newest, &g.now)) break;
         TRY(tables_share(&g));
-    } while (!is_complete(&g));
-    TRY(items_load(&g));
+        if (!is_complete(&g)) continue;
+        TRY(kinds_share(&g));
+        TRY(shards_check(&g, &is_found));
+        if (!is_found) g.now.step = -1; // without the damaged shards
+    }
+    found->damaged = g.damaged;
+    if (!is_found) return ST_OK;
+    TRY(items_put(&g));
+    TRY(items_pass(&g));
     TRY(block_load(&g));
     TRY(info_make(&g, info));
-    *found = g.now;
+    found->entry = g.now;
+    found->was_held = g.kinds[k->s->rank] == RANK_HOLDS;
+    for (int64_t r = 0; r < k->ranks; r++) found->needy += g.kinds[r] == RANK_NEEDS;
     return ST_OK;
 }

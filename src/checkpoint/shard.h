@@ -5,8 +5,8 @@
 //   lone   those of them that no rank of another failure domain holds; it goes to the buddy
 //
 // After a loss the ranks of the next epoch, in any layout, bring together what their processes
-// have. Every piece comes from the first rank that has it, through one broadcast, and no file is
-// read.
+// have. A rank takes its pieces from its own memory, or leaves them where they are if the device
+// still has them; others come from the first rank that has them. No file is read.
 #ifndef CHECKPOINT_SHARD_H
 #define CHECKPOINT_SHARD_H
 
@@ -24,7 +24,8 @@ typedef struct ckpt_shard {
 void ckpt_shard_free(ckpt_shard *k);
 // Gives the shard a capacity of at least this many bytes and empties it.
 NODISCARD status ckpt_shard_reserve(ckpt_shard *k, int64_t bytes);
-int64_t ckpt_shard_step(const ckpt_shard *k); // -1: empty or damaged (its hash is checked)
+// -1: empty, or damaged before its pieces, which are checked when they are read.
+int64_t ckpt_shard_step(const ckpt_shard *k);
 
 // Takes and loads shards of one layout; it is made once in `a`, and `s` is borrowed. ranks: of the
 // job; domain: ranks in a row that fail together, such as those of a host.
@@ -37,12 +38,17 @@ int64_t ckpt_sharder_lone_bytes(const ckpt_sharder *k, int64_t rank);
 // Only the numbers, `best` and `data` of the record are kept.
 NODISCARD status ckpt_sharder_take(ckpt_sharder *k, const ckpt_info *info, int64_t fork,
                                    ckpt_shard *own, ckpt_shard *lone);
+typedef struct ckpt_gathered {
+    ckpt_entry entry; // step -1: there is none, and nothing has changed
+    uint32_t damaged; // bit i: have[i] was to be read and is damaged
+    bool was_held;    // the state was on this rank's device already
+    int needy;        // ranks that got pieces from others
+} ckpt_gathered;
 // Loads the newest step of which the shards of all ranks together have every piece, unless
-// `newest` (NULL: none) is newer. found->step: -1: there is none, and nothing has changed.
-// Collective.
+// `newest` (NULL: none) is newer. Collective.
 NODISCARD status ckpt_shards_load(ckpt_sharder *k, const ckpt_shard *const *have, int count,
                                   const ckpt_entry *newest, arena *a, ckpt_info *info,
-                                  ckpt_entry *found);
+                                  ckpt_gathered *found);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 // A rank's end of a job: it finds a transport, opens it, and owns the groups.
 #include "comm/comm_internal.h"
 
+#include "comm/transport/shm.h"
 #include "comm/transport/transport_table.h"
 
 #include <stdio.h>
@@ -175,9 +176,11 @@ int comm_waits_for(comm *c, comm_awaited *out, int capacity)
 
 // ---- memory -------------------------------------------------------------------------------------
 struct comm_memory {
-    comm *owner;
+    comm *owner; // NULL: none
     int32_t region;
     void *at;
+    comm_pages pages; // while it has no owner
+    int64_t bytes;
 };
 
 status comm_memory_create(comm *c, int64_t bytes, comm_memory **out)
@@ -186,6 +189,7 @@ status comm_memory_create(comm *c, int64_t bytes, comm_memory **out)
     comm_memory *m = calloc(1, sizeof(*m));
     if (m == NULL) return fail(ST_NO_MEMORY, "no memory for a piece of shared memory");
     m->owner = c;
+    m->bytes = bytes;
     const status st = c->transport->region_create(c->link, bytes, &m->region, &m->at);
     if (st != ST_OK) {
         free(m);
@@ -200,11 +204,56 @@ void *comm_memory_at(const comm_memory *m)
     return m->at;
 }
 
+int64_t comm_memory_bytes(const comm_memory *m)
+{
+    return m->bytes;
+}
+
 void comm_memory_destroy(comm_memory *m)
 {
     if (m == NULL) return;
-    m->owner->transport->region_destroy(m->owner->link, m->region);
+    if (m->owner != NULL) {
+        m->owner->transport->region_destroy(m->owner->link, m->region);
+    } else {
+        shm_pages_free(&m->pages);
+    }
     free(m);
+}
+
+bool comm_memory_leave(comm_memory *m)
+{
+    comm *c = m->owner;
+    if (c == NULL) return true;
+    if (c->transport->region_leave == NULL) return false;
+    c->transport->region_leave(c->link, m->region, &m->pages);
+    m->owner = NULL;
+    return true;
+}
+
+status comm_memory_join(comm *c, comm_memory *m)
+{
+    ASSERT(m->owner == NULL);
+    if (c->transport->region_join == NULL) {
+        return fail(ST_UNSUPPORTED, "transport %s cannot take memory", c->transport->name);
+    }
+    TRY(c->transport->region_join(c->link, &m->pages, &m->region));
+    m->owner = c;
+    return ST_OK;
+}
+
+status comm_memory_create_apart(int64_t bytes, comm_memory **out)
+{
+    comm_memory *m = calloc(1, sizeof(*m));
+    if (m == NULL) return fail(ST_NO_MEMORY, "no memory for a piece of shared memory");
+    const status st = shm_pages_make(bytes, &m->pages);
+    if (st != ST_OK) {
+        free(m);
+        return st;
+    }
+    m->at = m->pages.at;
+    m->bytes = bytes;
+    *out = m;
+    return ST_OK;
 }
 
 // ---- groups -------------------------------------------------------------------------------------

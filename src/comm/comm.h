@@ -180,7 +180,15 @@ void comm_control_block_unmap(comm_control_block *b);
 typedef struct comm_memory comm_memory;
 NODISCARD status comm_memory_create(comm *c, int64_t bytes, comm_memory **out);
 void *comm_memory_at(const comm_memory *m);
+int64_t comm_memory_bytes(const comm_memory *m);
 void comm_memory_destroy(comm_memory *m); // no operation on it may be running on any rank
+// Memory may outlive its comm, with its values and its pages, which a new region would have to get
+// again. leave: the peers reach it no longer; false: this transport cannot, and nothing changes.
+// join: the peers of another comm reach it; ST_UNSUPPORTED: its transport cannot. create_apart:
+// memory that no comm has yet.
+bool comm_memory_leave(comm_memory *m);
+NODISCARD status comm_memory_join(comm *c, comm_memory *m);
+NODISCARD status comm_memory_create_apart(int64_t bytes, comm_memory **out);
 
 // ---- groups -------------------------------------------------------------------------------------
 // Ranks of the same colour form a group, ordered by rank. A rank with color < 0 is in none (*out is

@@ -22,7 +22,7 @@ status exec_zero(exec *e, int64_t run_row)
 {
     ASSERT(run_row >= 0 && run_row < e->config.run->count);
     ASSERT(e->running == NULL);
-    if (e->config.api->fresh_is_zero) return ST_OK;
+    if (e->config.api->fresh_is_zero && !e->config.device.memory_is_used) return ST_OK;
     const plan_tensor *t = &e->config.run->tensors[run_row];
     bool posted = false;
     TRY(e->config.api->fill(e->streams[STREAM_COMPUTE], e->base + t->offset, 0, t->bytes, &posted));

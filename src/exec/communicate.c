@@ -158,10 +158,26 @@ void exec_groups_destroy(comm_group **groups, const plan_table *run)
 
 // ---- memory -------------------------------------------------------------------------------------
 
+// Takes the memory that an earlier executor had, if there is enough of it.
+static void kept_take(exec_shared *shared, int64_t bytes)
+{
+    comm_memory *m = shared->kept != NULL ? *shared->kept : NULL;
+    if (m == NULL) return;
+    *shared->kept = NULL;
+    shared->is_kept = comm_memory_bytes(m) >= bytes && comm_memory_join(shared->ranks, m) == ST_OK;
+    if (shared->is_kept) {
+        shared->memory = m;
+        return;
+    }
+    error_clear();
+    comm_memory_destroy(m);
+}
+
 static status shared_take(void *context, int64_t bytes, void **out)
 {
     exec_shared *shared = context;
-    TRY(comm_memory_create(shared->ranks, bytes, &shared->memory));
+    kept_take(shared, bytes);
+    if (!shared->is_kept) TRY(comm_memory_create(shared->ranks, bytes, &shared->memory));
     *out = comm_memory_at(shared->memory);
     return ST_OK;
 }
@@ -170,7 +186,11 @@ static void shared_give(void *context, void *memory)
 {
     exec_shared *shared = context;
     ASSERT(memory == comm_memory_at(shared->memory));
-    comm_memory_destroy(shared->memory);
+    if (shared->kept != NULL && comm_memory_leave(shared->memory)) {
+        *shared->kept = shared->memory;
+    } else {
+        comm_memory_destroy(shared->memory);
+    }
     shared->memory = NULL;
 }
 
@@ -181,4 +201,6 @@ void exec_memory_share(exec_shared *shared, exec_config *wanted)
     wanted->device.memory_take = shared_take;
     wanted->device.memory_give = shared_give;
     wanted->device.memory_context = shared;
+    wanted->device.memory_is_used =
+        shared->kept != NULL && *shared->kept != NULL && !shared->kept_is_fresh;
 }

@@ -69,6 +69,11 @@ void exec_groups_destroy(comm_group **groups, const plan_table *run); // NULL is
 typedef struct exec_shared {
     comm *ranks;         // borrowed
     comm_memory *memory; // NULL: the device hides it
+    // Where the arena's memory is kept after exec_destroy, and taken from if there is enough of it;
+    // NULL: it is not kept.
+    comm_memory **kept;
+    bool kept_is_fresh; // no device has had it, so its bytes are as those of new memory
+    bool is_kept;       // set: the memory is the one that was kept
 } exec_shared;
 // Sets the rank's device and, unless that hides its memory, the arena. Keeps `shared`, with the
 // ranks set, until exec_destroy.

@@ -105,7 +105,7 @@ typedef struct launch_change {
     const char *filler; // "a spare", "a new process": takes the free places; NULL: nothing does
     bool is_last;       // waiting has no use: resilience.join_timeout is over, or a stop was asked
     int64_t epoch;      // number of the epoch to begin, from 0; on several hosts only
-    int64_t step;       // the newest one that a rank has finished; on several hosts only
+    int64_t step;       // the newest one that a rank has finished
     int ranks;          // of the epoch that ends; on several hosts only
 } launch_change;
 typedef struct launch_epoch {

@@ -330,6 +330,7 @@ static status epoch_plan(live *v, launch_epoch *e)
     const launch_change change = {
         .event = v->event,
         .available = launch_live_waiting(v),
+        .step = v->step,
         .rank = v->lost,
         .at = v->at,
         .cause = v->cause,

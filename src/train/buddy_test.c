@@ -8,11 +8,11 @@
 static train_restart orders[RANKS_MAX];
 static char memory[128];
 
-static void orders_make(train_buddies *const *buddies, int64_t epoch)
+static void orders_make(train_process *const *buddies, int64_t epoch)
 {
     for (int r = 0; r < RANKS_MAX; r++) {
         orders[r] = (train_restart){.memory = memory,
-                                    .buddies = buddies[r],
+                                    .process = buddies[r],
                                     .epoch = epoch,
                                     .event = "lost",
                                     .done = "the others live on",
@@ -61,14 +61,14 @@ static bool trial(int kind, int64_t hit, const hash128 *calm)
 {
     const char *keys[20];
     char name[32], fault[64];
-    train_buddies *buddies[RANKS_MAX] = {NULL};
+    train_process *buddies[RANKS_MAX] = {NULL};
     hash128 end;
     bool has_failed = false;
     (void)snprintf(name, sizeof(name), "trial-%d-%lld", kind, (long long)hit);
     (void)snprintf(fault, sizeof(fault), "train.%s=%lld:IO",
                    cases[kind].moves > 0 ? "rebalance.move" : "buddy.save", (long long)hit);
     for (int r = 0; r < cases[kind].before; r++) {
-        assert_int_equal(train_buddies_create(&buddies[r]), ST_OK);
+        assert_int_equal(train_process_create(&buddies[r]), ST_OK);
     }
     orders_make(buddies, 0);
     int n = keys_of(keys, cases[kind].has_experts, cases[kind].keys[0]);
@@ -83,23 +83,25 @@ static bool trial(int kind, int64_t hit, const hash128 *calm)
     }
     const bool had_copy = cases[kind].moves == 0 && hit > 4 * cases[kind].before * 3;
     if (lost >= 0) {
-        train_buddies_destroy(buddies[lost]);
+        train_process_destroy(buddies[lost]);
         buddies[lost] = NULL;
         if (cases[kind].shrinks) {
             for (int r = lost; r + 1 < RANKS_MAX; r++) buddies[r] = buddies[r + 1];
             buddies[RANKS_MAX - 1] = NULL;
         } else {
-            assert_int_equal(train_buddies_create(&buddies[lost]), ST_OK);
+            assert_int_equal(train_process_create(&buddies[lost]), ST_OK);
         }
         orders_make(buddies, 1);
         n = keys_of(keys, cases[kind].has_experts, cases[kind].keys[1]);
         assert_int_equal(ranks_run(name, keys, n, cases[kind].after, "auto", 0, &end), ST_OK);
         assert_same(*calm, end);
-        const bool is_told = strstr(rank_runs[0].seen.said, "came from the memory") != NULL;
+        // If it was lost after the last step, the others may have saved that one on the disk.
+        const bool is_told = strstr(rank_runs[0].seen.said, "came from the memory") != NULL ||
+                             strstr(rank_runs[0].seen.said, "continues after step 6") != NULL;
         if (had_copy) assert_true(is_told);
         has_failed = true;
     }
-    for (int r = 0; r < RANKS_MAX; r++) train_buddies_destroy(buddies[r]);
+    for (int r = 0; r < RANKS_MAX; r++) train_process_destroy(buddies[r]);
     rank_restarts = NULL;
     return has_failed;
 }

@@ -24,6 +24,14 @@ static status state_give(void *ranks, int rank, int owner, void *data, int64_t b
                      __func__);
 }
 
+// Brings a piece from one rank to another.
+static status state_pass(void *ranks, int from, int to, void *data, int64_t bytes)
+{
+    const bool sends = comm_group_rank(ranks) == from;
+    return comm_pass(ranks, sends ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE, sends ? to : from, data,
+                     bytes, "piece for another rank", __func__);
+}
+
 // Broadcasts the pieces of each rank to all ranks.
 static status state_share(void *ranks, int owner, void *data, int64_t bytes)
 {
@@ -110,7 +118,9 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
     };
     wanted.codec.settings.vectors = comm_vectors_of_machine();
     if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", options->device);
-    out->shared.ranks = out->ranks.all;
+    out->shared = (exec_shared){.ranks = out->ranks.all,
+                                .kept = out->ranks.kept,
+                                .kept_is_fresh = out->ranks.kept_is_fresh};
     if (out->ranks.all != NULL) exec_memory_share(&out->shared, &wanted);
     if (plans->memory != NULL) {
         wanted.device.memory_take = memory_given;
@@ -119,6 +129,7 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
         wanted.device.memory_is_used = true;
     }
     TRY(exec_create(&wanted, &out->e));
+    out->has_state = out->shared.is_kept && out->ranks.keeps_state;
     out->state = (ckpt_state){.h = h,
                               .e = out->e,
                               .model = plans->whole,
@@ -130,15 +141,22 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
                               .rank = (int)plan_mesh_rank(&options->mesh),
                               .share = state_share,
                               .give = state_give,
+                              .pass = state_pass,
                               .ranks = out->ranks.hosts};
     status st = ST_OK;
     TRY_TO(destroy_job, exec_constants_write(out->e, plans->model));
-    TRY_TO(destroy_job, state_clear(out));
-    TRY_TO(destroy_job, exec_step_reset(out->e, first_scale(r)));
+    if (!out->has_state) TRY_TO(destroy_job, train_job_clear(out));
     return ST_OK;
 destroy_job:
     train_job_destroy(out);
     return st;
+}
+
+status train_job_clear(train_job *job)
+{
+    job->has_state = false;
+    TRY(state_clear(job));
+    return exec_step_reset(job->e, first_scale(job->plans->config));
 }
 
 status train_job_scale_reset(train_job *job)

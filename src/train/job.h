@@ -12,6 +12,10 @@ typedef struct train_ranks {
     comm_group *hosts; // all ranks; the hosts use it between steps
     // Another job on these ranks, with an equal layout, whose groups this one uses; NULL: its own.
     const struct train_job *lender;
+    // Where the memory of the arena is kept between jobs, with its pages; NULL: it is not.
+    comm_memory **kept;
+    bool kept_is_fresh; // no job has had it: it has no values, where fresh memory has none
+    bool keeps_state;   // that memory, if there is enough of it, has the state of these plans
 } train_ranks;
 
 typedef struct train_job {
@@ -22,6 +26,7 @@ typedef struct train_job {
     train_ranks ranks;
     comm_group **groups; // [row of the plans' groups]
     exec_shared shared;  // the device's arena, where peers reach it
+    bool has_state;      // the arena has the state that was kept in its memory
 } train_job;
 
 // Creates the device and its arena, uploads constants, clears optimizer state and the step block.
@@ -29,6 +34,8 @@ NODISCARD status train_job_create(const host *h, arena *a, assemble_plans *plans
                                   const assemble_options *options, const train_ranks *ranks,
                                   trace_ring *trace, train_job *out);
 void train_job_destroy(train_job *job);
+// Clears optimizer state and the step block again.
+NODISCARD status train_job_clear(train_job *job);
 // Loads weights from model.from (a Hugging Face folder or a checkpoint), or sets initial values
 // from the seed.
 NODISCARD status train_job_weights(train_job *job, arena *a);

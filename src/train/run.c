@@ -118,10 +118,13 @@ static void options_of_run(session *s)
     };
 }
 
+// Memory that the process kept is not free, but it is there.
 static int64_t memory_limit(const session *s)
 {
     const comm *all = s->ranks.all;
-    return assemble_memory_limit(s->h, s->r, all != NULL ? comm_local_ranks(all) : 1);
+    const int64_t free = assemble_memory_limit(s->h, s->r, all != NULL ? comm_local_ranks(all) : 1);
+    const bool is_given = s->r->memory.limit > 0;
+    return is_given ? free : free + session_process_bytes(s);
 }
 
 static status trace_of_run(session *s)
@@ -168,7 +171,7 @@ static status plans_verify(session *s)
     status st = ST_OK;
     if (is_first) {
         assemble_proved proved;
-        st = assemble_prove(s->h, s->a, s->r, &s->spec, &s->options, &proved);
+        st = session_process_prove(s, &proved);
         if (st == ST_OK && proved.dp > 0) {
             session_say(s, LOG_INFO, "verified the plans of dp %lld in place of those of dp %lld",
                         (long long)proved.dp, (long long)s->r->layout.dp);
@@ -191,7 +194,7 @@ static status plans_of_run(session *s, run_config *r)
     options_of_run(s);
     TRY(assemble_layout_check(r, &s->spec));
     TRY(memory_agree(s, r));
-    return assemble_rank(s->a, s->r, &s->spec, &s->options, &s->plans);
+    return session_process_plan(s);
 }
 
 status session_job(session *s)
@@ -199,6 +202,7 @@ status session_job(session *s)
     TRY(assemble_fit_check(s->r, &s->spec, &s->options, &s->plans, memory_limit(s)));
     TRY(plans_verify(s));
     TRY(trace_of_run(s));
+    session_process_put(s);
     TRY(train_job_create(s->h, s->a, &s->plans, &s->options, &s->ranks, s->ring, &s->job));
     char *numerics = NULL;
     TRY(train_job_numerics(&s->job, &s->options, s->a, &numerics));
@@ -207,7 +211,7 @@ status session_job(session *s)
     const int local = s->ranks.all != NULL ? comm_local_ranks(s->ranks.all) : 1;
     s->facts = (train_facts){
         .threads = s->options.threads, .ranks = local, .cores = kern_cores_shared(local)};
-    s->peak_flops = exec_peak_flops(s->job.e, assemble_peak_type(s->r)) *
+    s->peak_flops = session_process_peak(s) *
                     assemble_cores_share(s->facts.threads, local, s->facts.cores) *
                     (double)run_config_ranks(s->r);
     return ST_OK;
@@ -618,6 +622,7 @@ status session_open(const host *h, arena *a, const train_order *order, session *
 status session_close(session *s, status st, train_outcome *out)
 {
     parts_close(s);
+    if (st == ST_CORRUPT || s->wrong >= 0) session_process_forget(s);
     out->wrong = s->wrong;
     out->leaves = s->leaves;
     out->steps = max_i64(out->steps, s->step);

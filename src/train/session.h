@@ -4,6 +4,7 @@
 #define TRAIN_SESSION_H
 
 #include "assemble/base.h"
+#include "assemble/prove.h"
 #include "checkpoint/shard.h"
 #include "op/objective.h"
 #include "train/advice.h"
@@ -115,6 +116,7 @@ typedef struct session {
     } times;
     struct session_health *health; // of this rank's GPU; NULL: NVML does not tell it
     struct session_kept *kept;     // of the sessions of this process; NULL: this is the only one
+    hash128 plan_key;              // of this rank's plans, if the process keeps some
     struct {
         int64_t rank; // of a finding that the first rank tells the others next; -1: none
         double ratio;
@@ -191,6 +193,23 @@ NODISCARD status session_buddy_save(session *s, bool in_any_case);
 // `saved`: the newest checkpoint on the disk. *is_loaded: done.
 NODISCARD status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry *saved,
                                     bool *is_loaded);
+
+// session_process.c: what a process keeps between its sessions; NULL: it keeps nothing.
+struct train_process *session_process(const session *s);
+// Makes the plans of this rank, or finds those that the process kept. prove: the plans of all
+// ranks, if they were not verified before. bytes: memory that it kept.
+NODISCARD status session_process_plan(session *s);
+NODISCARD status session_process_prove(session *s, assemble_proved *out);
+int64_t session_process_bytes(const session *s);
+// put: gives the job the memory that was kept. take: before the state is loaded; the device may
+// hold it. clear: no state that it may hold is wanted. holds: the device has the state of this
+// step, which was copied or loaded. forget: it may have another one.
+void session_process_put(session *s);
+void session_process_take(session *s);
+NODISCARD status session_process_clear(session *s);
+void session_process_holds(session *s);
+void session_process_forget(session *s);
+double session_process_peak(session *s); // of the device, measured once
 
 // session_folder.c: makes the run's folder again if it was removed. At most once a second, unless
 // `at_once`. ST_LOCKED: another process uses a folder in its place.

@@ -10,42 +10,17 @@
 // Processes outlive their sessions (resilience.mode = live). The ranks of the next epoch bring the
 // newest complete generation together (checkpoint/shard.h), in any layout, without a file.
 #include "base/fault.h"
+#include "train/process.h"
 #include "train/session.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
-enum { GENERATIONS = 2 };
+enum { GENERATIONS = PROCESS_GENERATIONS };
 
-struct train_buddies {
-    ckpt_shard own[GENERATIONS], lone[GENERATIONS]; // lone: of another rank
-    ckpt_shard sent;
-    int next; // generation to overwrite
-};
-
-status train_buddies_create(train_buddies **out)
-{
-    train_buddies *b = calloc(1, sizeof(*b));
-    if (b == NULL) return fail(ST_NO_MEMORY, "no memory for copies of the state");
-    *out = b;
-    return ST_OK;
-}
-
-void train_buddies_destroy(train_buddies *b)
-{
-    if (b == NULL) return;
-    for (int i = 0; i < GENERATIONS; i++) {
-        ckpt_shard_free(&b->own[i]);
-        ckpt_shard_free(&b->lone[i]);
-    }
-    ckpt_shard_free(&b->sent);
-    free(b);
-}
-
-static train_buddies *buddies_of(const session *s)
+static train_process *buddies_of(const session *s)
 {
     const bool has = s->memory.order != NULL && s->r->resilience.buddy.ranks > 0;
-    return has && s->ranks.hosts != NULL ? s->memory.order->buddies : NULL;
+    return has && s->ranks.hosts != NULL ? s->memory.order->process : NULL;
 }
 
 // Ranks in a row that fail together: as many as the host with the most ranks has.
@@ -77,7 +52,7 @@ status session_buddy_open(session *s)
 }
 
 // Sends the lone pieces to the buddy, and gets those of the rank whose buddy this one is.
-static status lone_exchange(session *s, train_buddies *b, ckpt_shard *to)
+static status lone_exchange(session *s, train_process *b, ckpt_shard *to)
 {
     const int64_t ranks = comm_ranks(s->ranks.all), me = comm_rank(s->ranks.all);
     const int64_t apart = s->buddy.domain;
@@ -105,7 +80,7 @@ static status lone_exchange(session *s, train_buddies *b, ckpt_shard *to)
 
 status session_buddy_save(session *s, bool in_any_case)
 {
-    train_buddies *b = buddies_of(s);
+    train_process *b = buddies_of(s);
     if (b == NULL || (!in_any_case && s->step % s->r->resilience.buddy.ranks != 0)) return ST_OK;
     ckpt_shard *own = &b->own[b->next], *lone = &b->lone[b->next];
     const ckpt_info info = session_info(s);
@@ -121,12 +96,13 @@ status session_buddy_save(session *s, bool in_any_case)
     own->used = taken;
     TRY(fault_point("train.buddy.save"));
     b->next = (b->next + 1) % GENERATIONS;
+    session_process_holds(s);
     return ST_OK;
 }
 
-static void damage_say(const session *s, const ckpt_shard *k, const char *whose)
+static void damage_say(const session *s, const ckpt_shard *k, bool is_damaged, const char *whose)
 {
-    if (k->used == 0 || ckpt_shard_step(k) >= 0) return;
+    if (!is_damaged && (k->used == 0 || ckpt_shard_step(k) >= 0)) return;
     session_say(s, LOG_WARN, "a copy of %s in the memory of rank %d is damaged and is not used",
                 whose, comm_rank(s->ranks.all));
 }
@@ -134,28 +110,34 @@ static void damage_say(const session *s, const ckpt_shard *k, const char *whose)
 status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry *saved,
                           bool *is_loaded)
 {
-    const train_buddies *b = buddies_of(s);
+    const train_process *b = buddies_of(s);
     const ckpt_shard *have[2 * GENERATIONS];
     ckpt_info info;
-    ckpt_entry found;
+    ckpt_gathered found;
     *is_loaded = false;
     if (b == NULL || s->memory.order->epoch == 0) return ST_OK;
     TRY(sharder_make(s));
     for (int i = 0; i < GENERATIONS; i++) {
         have[2 * i] = &b->own[i];
         have[2 * i + 1] = &b->lone[i];
-        damage_say(s, &b->own[i], "its own state");
-        damage_say(s, &b->lone[i], "another rank's state");
     }
     TRY(ckpt_shards_load(s->buddy.sharder, have, COUNT_OF(have), newest, s->a, &info, &found));
-    if (found.step < 0) return ST_OK;
+    for (int i = 0; i < COUNT_OF(have); i++) {
+        const bool is_damaged = (found.damaged >> i & 1U) != 0;
+        damage_say(s, have[i], is_damaged, i % 2 == 0 ? "its own state" : "another rank's state");
+    }
+    if (found.entry.step < 0) return ST_OK;
     *is_loaded = true;
-    s->fork = max_i64(s->fork, found.fork);
-    s->saved_step = saved != NULL && saved->step == found.step ? found.step : -1; // on the disk
+    s->fork = max_i64(s->fork, found.entry.fork);
+    const int64_t step = found.entry.step;
+    s->saved_step = saved != NULL && saved->step == step ? step : -1; // on the disk
     TRY(session_follow(s, &info, saved != NULL ? saved->path : ""));
     if (session_is_first(s)) {
-        session_say(s, LOG_INFO, "step %lld came from the memory of the ranks; no file was read",
-                    (long long)s->step);
+        session_say(s, LOG_INFO,
+                    "step %lld came from the memory of the ranks; no file was read%s, and %d of "
+                    "%d ranks got pieces from others",
+                    (long long)s->step, found.was_held ? "; it was still in place here" : "",
+                    found.needy, comm_ranks(s->ranks.all));
     }
     return ST_OK;
 }

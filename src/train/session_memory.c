@@ -48,6 +48,7 @@ static status copy_end(session *s)
 
 static status copy_now(session *s)
 {
+    session_process_holds(s);
     if (!session_is_first(s)) return session_confirm(s);
     ckpt_order order;
     TRY(copy_end(s));

@@ -149,6 +149,7 @@ status session_state(session *s, const char *resume)
 {
     ckpt_entries list, lost;
     TRY(base_of_run(s));
+    session_process_take(s);
     s->saved_step = s->begun_step = -1;
     s->val_loss = s->best_val_loss = s->loss = (double)NAN;
     if (session_goes_on(s)) return session_shares_put(s);
@@ -161,8 +162,10 @@ status session_state(session *s, const char *resume)
         TRY(session_memory_newest(s, &newest));
         TRY(session_buddy_load(s, newest, saved, &is_loaded));
         if (!is_loaded) TRY(session_memory_load(s, saved, &is_loaded));
+        if (is_loaded) session_process_holds(s);
         if (is_loaded) return ST_OK;
         s->fork = 0;
+        TRY(session_process_clear(s));
         TRY(lost_say(s, &lost, &list, resume));
         const int64_t fork = s->fork;
         TRY(resume_newest(s, &list));
@@ -173,6 +176,7 @@ status session_state(session *s, const char *resume)
         if (strcmp(lost.items[i].name, resume) != 0) continue;
         return ckpt_lost_fail(s->h, s->a, lost.items[i].path);
     }
+    TRY(session_process_clear(s));
     if (strcmp(resume, "none") != 0) {
         TRY(resume_from(s, &list, resume));
     } else {

@@ -91,16 +91,21 @@ typedef struct train_outcome {
 // text to tokens, so that no rank waits for that inside a collective.
 NODISCARD status train_prepare(const host *h, arena *a, const run_config *r);
 
-// Copies of shards in a process, its own and those of another rank; they outlive its sessions.
-typedef struct train_buddies train_buddies;
-NODISCARD status train_buddies_create(train_buddies **out);
-void train_buddies_destroy(train_buddies *b); // NULL is legal
+// Keeps between the sessions of a process: copies of shards, its own and those of another rank; the
+// memory of the arena, with the state in it; plans; and what was measured once.
+typedef struct train_process train_process;
+NODISCARD status train_process_create(train_process **out);
+void train_process_destroy(train_process *p); // NULL is legal
+// Around a session in an arena of its own: begin says that plans in it may be kept, and end takes
+// it, and destroys it unless plans that are kept lie in it.
+void train_process_begin(train_process *p, arena *a);
+void train_process_end(train_process *p, arena *a);
 
 // A launcher that starts ranks again after a loss, or gives the living ones new places.
 typedef struct train_restart {
     // Folder in the machine's memory for the state after each step; NULL: none, on several hosts.
     const char *memory;
-    train_buddies *buddies; // of this process; NULL: none
+    train_process *process; // this one's; NULL: it keeps nothing
     int64_t epoch;          // number of changes so far; 0: none, and the fields below have no value
     const char *event;      // "lost", "joined", "sdc"
     const char *done;       // "all ranks were started again", for people

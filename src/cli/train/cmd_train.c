@@ -248,7 +248,7 @@ typedef struct training {
     const train_flags *f;
     const run_config *r;
     const config *c;
-    train_buddies *buddies; // of a process that lives on; NULL: none
+    train_process *process; // what it keeps between epochs; NULL: it has one
 } training;
 
 static status train(const training *t, const launch_place *place, train_outcome *out)
@@ -264,7 +264,7 @@ static status train(const training *t, const launch_place *place, train_outcome 
     const bool ours = strcmp(place->launcher, "trireme") == 0;
     const bool quiet = f->quiet || (place->rank > 0 && !ours);
     if (ours) TRY(cli_restart_read(cli->a, &restart, &restarts));
-    restart.buddies = t->buddies;
+    restart.process = t->process;
     if (!ours && r->resilience.mode != RUN_RESILIENCE_OFF) {
         return fail(
             ST_UNSUPPORTED,
@@ -312,7 +312,7 @@ static status train(const training *t, const launch_place *place, train_outcome 
 
 // A rank of resilience.mode = live, in one epoch: trains with these keys added.
 static status train_epoch(void *context, const char *const *keys, int64_t count,
-                          const launch_place *place, train_buddies *buddies, train_outcome *out)
+                          const launch_place *place, train_process *process, train_outcome *out)
 {
     training t = *(const training *)context;
     const int64_t own = t.s->key_count;
@@ -326,7 +326,7 @@ static status train_epoch(void *context, const char *const *keys, int64_t count,
     TRY(run_config_load(t.cli->h, t.cli->a, t.s->yaml_path, all, own + count, r, &c));
     t.r = r;
     t.c = c;
-    t.buddies = buddies;
+    t.process = process;
     TRY(console_find(t.cli, place));
     return train(&t, place, out);
 }

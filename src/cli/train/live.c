@@ -159,7 +159,7 @@ static status epoch_plan(void *context, const launch_change *c, launch_epoch *ou
         if (v->order->place != NULL) {
             cli_restart_count_at(v->k, c->step, &is_given_up);
         } else {
-            TRY(cli_restart_count(v->k, &is_given_up));
+            TRY(cli_restart_count(v->k, c->step, &is_given_up));
         }
         if (is_given_up) {
             return fail(

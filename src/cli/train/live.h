@@ -16,9 +16,9 @@ NODISCARD status cli_live_start(cli_restart *k, const cli_start *order, launch_r
 
 // Trains in one epoch, with these keys added to those of the command. Memory of cli->a is of the
 // epoch.
-// buddies: copies of shards in this process, which outlive the epoch.
+// process: what this process keeps between its epochs.
 typedef status cli_live_train(void *context, const char *const *keys, int64_t count,
-                              const launch_place *place, train_buddies *buddies,
+                              const launch_place *place, train_process *process,
                               train_outcome *out);
 // A rank: trains epoch by epoch until the run ends, or needs it no more.
 NODISCARD status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *train,

@@ -22,7 +22,7 @@ static bool goes_on(status st, const train_outcome *out)
 
 // One epoch, with memory of its own.
 static status epoch_run(const launch_place *place, char *text_of_epoch, cli_live_train *train,
-                        void *context, train_buddies *buddies, train_outcome *out)
+                        void *context, train_process *process, train_outcome *out)
 {
     const char *keys[KEYS_MAX];
     int64_t count = 0;
@@ -36,7 +36,7 @@ static status epoch_run(const launch_place *place, char *text_of_epoch, cli_live
         at = strchr(at, '\n');
     }
     TRY(cli_restart_put(text_of_epoch, loss));
-    return train(context, keys, count, place, buddies, out);
+    return train(context, keys, count, place, process, out);
 }
 
 status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *train, void *context)
@@ -50,9 +50,9 @@ status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *trai
     const int post_fd = place->post_fd;
     const bool has_cores = sched_getaffinity(0, sizeof(cores), &cores) == 0;
     const launch_place empty = *place;
-    train_buddies *buddies = NULL;
+    train_process *process = NULL;
     status st = ST_OK;
-    TRY(train_buddies_create(&buddies));
+    TRY(train_process_create(&process));
     cli_signals_begin();
     for (;;) {
         *place = empty;
@@ -61,20 +61,21 @@ status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *trai
         // An epoch divides the cores of the process among its ranks.
         if (has_cores) (void)sched_setaffinity(0, sizeof(cores), &cores);
         if (waited == ST_OK) waited = arena_create("epoch", 0, &cli->a);
+        if (waited == ST_OK) train_process_begin(process, cli->a);
         if (waited != ST_OK) {
-            train_buddies_destroy(buddies);
+            train_process_destroy(process);
             return waited;
         }
-        st = epoch_run(place, order, train, context, buddies, &out);
+        st = epoch_run(place, order, train, context, process, &out);
         error_take(&error);
-        arena_destroy(cli->a);
+        train_process_end(process, cli->a);
         cli->a = kept;
         if (!goes_on(st, &out) || out.leaves) break;
         (void)fflush(NULL);
         launch_post_ready(post_fd, out.changes, (int)out.wrong, out.steps, error.text);
     }
     cli_signals_end();
-    train_buddies_destroy(buddies);
+    train_process_destroy(process);
     if (st == ST_OK || (is_over && out.changes)) return ST_OK;
     return error_put(&error);
 }

@@ -179,11 +179,11 @@ static status loss_publish(const cli_restart *k, const launch_result *result)
     return variable_set(lost_variable, value);
 }
 
-status cli_restart_count(cli_restart *k, bool *is_given_up)
+status cli_restart_count(cli_restart *k, int64_t said, bool *is_given_up)
 {
     int64_t step = -1;
     TRY(newest_step(k, &step));
-    cli_restart_count_at(k, step, is_given_up);
+    cli_restart_count_at(k, max_i64(step, said), is_given_up);
     return ST_OK;
 }
 
@@ -199,7 +199,7 @@ status cli_restart_again(cli_restart *k, launch_result *result, bool *again)
     bool is_given_up = false;
     *again = false;
     if (k->memory == NULL || !is_loss(result)) return ST_OK;
-    TRY(cli_restart_count(k, &is_given_up));
+    TRY(cli_restart_count(k, -1, &is_given_up));
     if (is_given_up) {
         const size_t used = strlen(result->text);
         (void)snprintf(result->text + used, sizeof(result->text) - used,

@@ -27,8 +27,9 @@ typedef struct cli_restart {
 // has_folder: false on several hosts, which share no memory.
 NODISCARD status cli_restart_open(cli_context *cli, const run_config *r, char *const *arguments,
                                   bool has_folder, cli_restart *out);
-// Counts a loss. *is_given_up: too many of them at the same step.
-NODISCARD status cli_restart_count(cli_restart *k, bool *is_given_up);
+// Counts a loss. said: the newest step that a rank says it has finished; -1: none. *is_given_up:
+// too many of them at the same step.
+NODISCARD status cli_restart_count(cli_restart *k, int64_t said, bool *is_given_up);
 // The same at this step.
 void cli_restart_count_at(cli_restart *k, int64_t step, bool *is_given_up);
 // The arguments of the next start.

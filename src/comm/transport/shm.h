@@ -183,6 +183,11 @@ NODISCARD status shm_contracts_check(const shm_port *p, bool all_there);
 NODISCARD status shm_exchange(comm_port *port, const comm_contract *contract, comm_message send,
                               comm_message receive);
 NODISCARD status shm_region_create(comm_link *link, int64_t bytes, int32_t *region, void **at);
+void shm_region_leave(comm_link *link, int32_t region, comm_pages *out);
+NODISCARD status shm_region_join(comm_link *link, const comm_pages *pages, int32_t *region);
+// Memory that is no region yet.
+NODISCARD status shm_pages_make(int64_t bytes, comm_pages *out);
+void shm_pages_free(const comm_pages *pages);
 void shm_region_destroy(comm_link *link, int32_t region);
 NODISCARD status shm_region_share(comm_link *link, device *d, void *memory, int64_t bytes,
                                   int32_t *region);

@@ -60,7 +60,7 @@ static int memory_reserve(int fd, void *at, int64_t bytes)
     return posix_fallocate(fd, 0, bytes);
 }
 
-static status memory_make(int64_t bytes, int *fd_out, void **out)
+static status memory_make(int64_t bytes, comm_pages *out)
 {
     TRY(fault_point("comm.shm.region"));
     const int fd = memfd_create("trireme-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -88,42 +88,72 @@ static status memory_make(int64_t bytes, int *fd_out, void **out)
         (void)close(fd);
         return st;
     }
-    *fd_out = fd;
-    *out = at;
+    *out = (comm_pages){.at = at, .bytes = bytes, .fd = fd};
     return ST_OK;
 }
 
-status shm_region_create(comm_link *link, int64_t bytes, int32_t *region, void **at)
+status shm_pages_make(int64_t bytes, comm_pages *out)
 {
-    const int64_t whole = align_up(max_i64(bytes, 1), BLOCK_PAGE);
+    return memory_make(align_up(max_i64(bytes, 1), BLOCK_PAGE), out);
+}
+
+void shm_pages_free(const comm_pages *pages)
+{
+    (void)munmap(pages->at, (size_t)pages->bytes);
+    (void)close(pages->fd);
+}
+
+// Takes a number for a region; its memory is not there yet.
+static status region_take(comm_link *link, int64_t bytes, int32_t *out)
+{
     int32_t g = 0;
     (void)pthread_mutex_lock(&link->lock);
     while (g < BLOCK_REGIONS && link->regions[g].bytes != 0) g++;
-    if (g < BLOCK_REGIONS) link->regions[g].bytes = whole; // taken; at stays NULL until it is there
+    if (g < BLOCK_REGIONS) link->regions[g].bytes = bytes; // taken; at stays NULL until it is there
     (void)pthread_mutex_unlock(&link->lock);
     if (g == BLOCK_REGIONS) {
         return fail(ST_UNSUPPORTED, "a rank may have %d pieces of shared memory",
                     (int)BLOCK_REGIONS);
     }
-    int fd = -1;
-    void *memory = NULL;
-    const status st = memory_make(whole, &fd, &memory);
+    *out = g;
+    return ST_OK;
+}
+
+// Shows the region to the peers; pages NULL: gives its number back.
+static void region_show(comm_link *link, int32_t g, const comm_pages *pages)
+{
     (void)pthread_mutex_lock(&link->lock);
     shm_region *r = &link->regions[g];
     *r = (shm_region){0};
-    if (st == ST_OK) {
-        *r = (shm_region){.at = memory, .bytes = whole, .fd = fd};
+    if (pages != NULL) {
+        *r = (shm_region){.at = pages->at, .bytes = pages->bytes, .fd = pages->fd};
         if (g >= link->region_count) __atomic_store_n(&link->region_count, g + 1, __ATOMIC_RELEASE);
         block_region *shown = &link->record->regions[g];
-        shown->fd = fd;
-        shown->bytes = (uint64_t)whole;
-        shown->at = (uint64_t)(uintptr_t)memory;
+        shown->fd = pages->fd;
+        shown->bytes = (uint64_t)pages->bytes;
+        shown->at = (uint64_t)(uintptr_t)pages->at;
         half_put(&shown->generation, shown->generation + 1);
     }
     (void)pthread_mutex_unlock(&link->lock);
+}
+
+status shm_region_create(comm_link *link, int64_t bytes, int32_t *region, void **at)
+{
+    comm_pages pages;
+    int32_t g = 0;
+    TRY(region_take(link, align_up(max_i64(bytes, 1), BLOCK_PAGE), &g));
+    const status st = shm_pages_make(bytes, &pages);
+    region_show(link, g, st == ST_OK ? &pages : NULL);
     TRY(st);
     *region = g;
-    *at = memory;
+    *at = pages.at;
+    return ST_OK;
+}
+
+status shm_region_join(comm_link *link, const comm_pages *pages, int32_t *region)
+{
+    TRY(region_take(link, pages->bytes, region));
+    region_show(link, *region, pages);
     return ST_OK;
 }
 
@@ -197,7 +227,7 @@ status shm_peer_check(comm_port *port, int rank, device *d)
     return ST_OK;
 }
 
-void shm_region_destroy(comm_link *link, int32_t region)
+void shm_region_leave(comm_link *link, int32_t region, comm_pages *out)
 {
     ASSERT(region >= 0 && region < BLOCK_REGIONS);
     (void)pthread_mutex_lock(&link->lock);
@@ -205,15 +235,20 @@ void shm_region_destroy(comm_link *link, int32_t region)
     ASSERT(r->at != NULL);
     half_put(&link->record->regions[region].generation,
              link->record->regions[region].generation + 1);
-    const shm_region gone = *r;
+    *out = (comm_pages){.at = r->at, .bytes = r->bytes, .fd = r->fd};
     *r = (shm_region){0};
     (void)pthread_mutex_unlock(&link->lock);
+}
+
+void shm_region_destroy(comm_link *link, int32_t region)
+{
+    comm_pages gone;
+    shm_region_leave(link, region, &gone);
     if (gone.fd < 0) {
         device_region_end(link, region);
         return;
     }
-    (void)munmap(gone.at, (size_t)gone.bytes);
-    (void)close(gone.fd);
+    shm_pages_free(&gone);
 }
 
 comm_place shm_locate(const comm_link *link, const void *at, int64_t bytes)

@@ -108,6 +108,13 @@ typedef struct comm_list {
     comm_entry entries[COMM_MAX_ENTRIES];
 } comm_list;
 
+// Memory of a region that outlives its link.
+typedef struct comm_pages {
+    void *at;
+    int64_t bytes;
+    int fd;
+} comm_pages;
+
 typedef struct comm_message {
     int peer;         // rank in the group; -1: none
     const void *send; // or
@@ -162,6 +169,10 @@ struct comm_transport {
     // Regions are numbered per rank. locate() finds the place of a pointer of this rank.
     status (*region_create)(comm_link *link, int64_t bytes, int32_t *region, void **at);
     void (*region_destroy)(comm_link *link, int32_t region);
+    // leave: ends the region and hands its memory over. join: a region of such memory. NULL: there
+    // are none.
+    void (*region_leave)(comm_link *link, int32_t region, comm_pages *out);
+    status (*region_join)(comm_link *link, const comm_pages *pages, int32_t *region);
     comm_place (*locate)(const comm_link *link, const void *at, int64_t bytes);
     // Makes memory of a GPU a region: peers reach it in operations with args.on_device alone. It
     // must not be freed before region_destroy, which waits until no peer has it open.
