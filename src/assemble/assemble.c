@@ -217,7 +217,8 @@ static status steps_plan(arena *a, plan_request *request, assemble_plans *out)
 static status kernels_make(arena *a, const assemble_options *options, assemble_plans *out)
 {
     const run_config *r = out->config;
-    const kern_hint hint = {.threads = options->threads, .level = run_config_level(r)};
+    const kern_hint hint = {
+        .threads = options->threads, .level = run_config_level(r), .checked = r->sdc.abft};
     if (r->kernels.keep_panels) TRY(kern_level_check(hint.level));
     return kern_context_create(a, options->backend, &hint, &out->kernels);
 }

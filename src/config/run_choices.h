@@ -2,6 +2,11 @@
 #ifndef CONFIG_RUN_CHOICES_H
 #define CONFIG_RUN_CHOICES_H
 
+// Words of several keys.
+#define STORED_WORDS   "auto, fp32, bf16, fp16"
+#define BOOL_WORDS     "auto, no, yes"
+#define PIPELINE_WORDS "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe, dualpipe-v"
+
 // No run file can request fp64: only `ref`
 // computes it, as the reference for rounding errors. fp8 is bf16 with the GEMMs of layers in fp8.
 typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16, RUN_FP8, RUN_FP64 } run_precision;

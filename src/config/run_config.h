@@ -122,6 +122,7 @@ typedef struct run_config {
     struct {
         int64_t digests; // steps between two comparisons of replicas; 0: never
         double replay;   // share of steps whose state is recorded for `replay`
+        double abft;     // share of products whose sums are checked
     } sdc;
     struct {
         const char *preset; // NULL: none

@@ -489,6 +489,14 @@ static void check_machine(checker *k)
                      r->comm.transport == RUN_TRANSPORT_NCCL ? "nccl" : "peer");
         }
     }
+    if (r->sdc.abft > 0.0 &&
+        (r->kernels.backend == RUN_BACKEND_REF || r->kernels.device == RUN_DEVICE_CUDA)) {
+        CONFLICT("sdc.abft",
+                 "sdc.abft = %g checks the products of the cpu backend; it cannot be used with %s",
+                 r->sdc.abft,
+                 r->kernels.backend == RUN_BACKEND_REF ? "kernels.backend = ref"
+                                                       : "kernels.device = cuda");
+    }
     if (r->determinism.mode != RUN_STRICT) {
         check_refuse_keys(k, of_strict, "it applies only to determinism = strict");
     } else if (run_config_types(r).grads != DTYPE_F32) {

@@ -19,6 +19,7 @@ static const key_readers rows[] = {
     {"train.mtp_loss", 0},
     {"train.objective", RUN_READER_PLAN},
     {"objective.", RUN_READER_PLAN},
+    {"sdc.abft", RUN_READER_PLAN | RUN_READER_PROCESSOR},
     {"sdc.", 0},
     {"adapter.alpha", 0},
     {"train.max_time", 0},

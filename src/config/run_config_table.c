@@ -24,11 +24,6 @@
         .on_resume = OPTION_##class, .unit = "", __VA_ARGS__                           \
     }
 
-// The words of each choice are in the order of its enum in run_config.h.
-#define STORED_WORDS   "auto, fp32, bf16, fp16"
-#define BOOL_WORDS     "auto, no, yes"
-#define PIPELINE_WORDS "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe, dualpipe-v"
-
 static const option rows[] = {
     OTHER("run.dir", PATH, run.dir, "run", FREE,
           .help = "folder of the run, which holds its checkpoints, metrics and logs",
@@ -417,6 +412,9 @@ static const option rows[] = {
     REAL("sdc.replay", sdc.replay, "0", 0, 1, FREE,
          .help = "share of the steps after which the hashes of each rank's state are recorded, for "
                  "`trireme replay`: 0.01 is every hundredth step"),
+    REAL("sdc.abft", sdc.abft, "0", 0, 1, FREE,
+         .help = "share of the matrix products of layers, experts and the head that are checked by "
+                 "checksums: 1 is each, 0.01 one in a hundred; a wrong one is computed again"),
     INT("sdc.digests", sdc.digests, "0", 0, 1e12, FREE, "steps",
         .help = "interval between two comparisons of the weights, optimizer state and summed "
                 "gradients that several ranks hold, which finds values that a processor or memory "

@@ -56,6 +56,7 @@ status kern_context_create(arena *a, const char *backend, const kern_hint *hint,
     const int threads = hint->threads > 0 ? hint->threads : kern_core_count();
     **out = (kern_context){
         .backend = found, .level = level, .threads = (int)min_i64(threads, KERN_MAX_THREADS)};
+    if (hint->checked > 0.0) TRY(kern_checks_create(a, hint->checked, &(*out)->checks));
     return ST_OK;
 }
 
@@ -70,11 +71,23 @@ int64_t kern_scratch_bytes(const kern_context *c)
     return (int64_t)kern_context_threads(c) * KERN_SCRATCH_BYTES;
 }
 
-int64_t kern_workspace_bytes(const kern_context *c, const kern_call *call)
+int64_t kern_workspace_plain(const kern_context *c, const kern_call *call)
 {
     ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
     if (c->backend->workspace_bytes[call->code] == NULL) return 0;
     return c->backend->workspace_bytes[call->code](call, kern_context_threads(c));
+}
+
+int64_t kern_workspace_bytes(const kern_context *c, const kern_call *call)
+{
+    const int64_t plain = kern_workspace_plain(c, call);
+    if (c->checks == NULL || c->backend->check_bytes[call->code] == NULL) return plain;
+    return align_up(plain, ALIGN_TENSOR) + c->backend->check_bytes[call->code](call);
+}
+
+kern_checks *kern_context_checks(const kern_context *c)
+{
+    return c->checks;
 }
 
 int64_t kern_packed_bytes(const kern_context *c, const kern_call *call)
@@ -102,7 +115,11 @@ static status run_both(const kern_context *c, const kern_call *call)
 
 status kern_run(const kern_context *c, const kern_call *call)
 {
-    if (call->then != NULL && !kern_joins(c, call, call->then)) return run_both(c, call);
+    const bool joins = call->then != NULL && kern_joins(c, call, call->then);
+    // A product that is checked may run twice.
+    if (call->then != NULL && (!joins || (c->checks != NULL && kern_eats_operand(call->then)))) {
+        return run_both(c, call);
+    }
     return kern_call_run(c, call);
 }
 
@@ -131,6 +148,7 @@ status kern_context_open(const kern_context *of, int32_t stream, kern_context **
     c->backend = of->backend;
     c->level = level_here(of);
     c->threads = threads;
+    c->checks = of->checks;
     status st;
     TRY_TO(close_context, kern_pool_create(threads, &c->pool));
     c->scratch = aligned_alloc(4096, (size_t)bytes);

@@ -178,6 +178,20 @@ bool kern_joins(const kern_context *context, const kern_call *first, const kern_
     return kern_fuses(context, first, second);
 }
 
+bool kern_eats_operand(const kern_call *second)
+{
+    const int at = op_tiled_input(second->code);
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        for (int i = 0; i < OP_MAX_IN; i++) {
+            const kern_tensor *in = &second->in[i];
+            if (i != at && in->data != NULL && meets(&second->out[o], in->data, reach(in))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 // ---- bounded rows -------------------------------------------------------------------------------
 
 // Returns whether the call writes the count of t.
@@ -250,8 +264,12 @@ status kern_call_run(const kern_context *context, const kern_call *call)
     ASSERT(call->workspace_bytes >= workspace);
     ASSERT(workspace == 0 || ((uintptr_t)call->workspace % ALIGN_TENSOR) == 0);
     ASSERT(((uintptr_t)call->packed % ALIGN_TENSOR) == 0);
-    if (is_bounded(call) && !context->backend->on_gpu) return bounded_run(context, call);
+    if (is_bounded(call) && !context->backend->on_gpu) {
+        TRY(bounded_run(context, call));
+        return kern_checks_status(context->checks);
+    }
     TRY(context->backend->run[call->code](context, call));
+    TRY(kern_checks_status(context->checks));
     if (!call->poison || context->backend->poison_rest == NULL) return ST_OK;
     return context->backend->poison_rest(context, call);
 }

@@ -23,7 +23,8 @@ enum { KERN_MAX_THREADS = 256 };
 typedef struct kern_hint {
     int threads; // of a device's large work; 0: one per core. At most KERN_MAX_THREADS are used
     const char
-        *level; // the highest vector units to use, as kernels.level has it; NULL: the fastest
+        *level;     // the highest vector units to use, as kernels.level has it; NULL: the fastest
+    double checked; // share of the products whose sums are checked (sdc.abft); 0: none
 } kern_hint;
 
 // Makes a context in the arena. It starts no thread and touches no device, so plans for other
@@ -77,6 +78,30 @@ int kern_context_threads(const kern_context *c);
 double kern_peak_flops(const kern_context *c, int threads, dtype type);
 // Returns roughly how many FLOPs of a GEMM take as long as one byte of memory traffic.
 double kern_flops_per_byte(const kern_context *c, dtype type);
+
+// ---- checked products ---------------------------------------------------------------------------
+// With kern_hint.checked the GEMMs of layers, experts and the head compare the sums of their rows
+// with sums over the operands (cpu/gemm_check.c). A product that fails is computed again. If its
+// sums then agree, the result is used and counted as repaired; if not, the call returns ST_CORRUPT.
+typedef struct kern_checks kern_checks; // of a context and all that are opened from it
+typedef struct kern_hit {
+    op_code code;
+    int32_t layer, microbatch, step;
+    int64_t row, rows; // the first wrong row of the result
+    double off, limit; // error of its sum, and the largest that rounding explains
+} kern_hit;
+typedef struct kern_checks_facts {
+    int64_t seen, checked; // products
+    int64_t repeated;      // that were computed again
+    int64_t repaired;      // whose result was another one then
+    kern_hit last;         // of the last repaired one
+} kern_checks_facts;
+kern_checks *kern_context_checks(const kern_context *c); // NULL: none
+void kern_checks_rank_set(kern_checks *k, int rank);     // for errors, and fault points of tests
+kern_checks_facts kern_checks_read(kern_checks *k);      // NULL: zeros
+bool kern_checks_has_failed(const kern_checks *k);       // a call has returned ST_CORRUPT
+enum { KERN_HIT_BYTES = 128 };
+void kern_hit_print(const kern_hit *hit, char out[KERN_HIT_BYTES]); // "matmul of layer 3, ..."
 
 // ---- the machine --------------------------------------------------------------------------------
 const char *kern_level_highest(void); // vector units that CPU and operating system give, by name

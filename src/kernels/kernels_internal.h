@@ -53,6 +53,8 @@ typedef struct kern_backend {
     kern_fn run[OP_CODE_COUNT]; // NULL: not supported; the dispatcher reports it
     // Bytes of scratch that a call needs beyond the per-thread scratch; NULL: none. Pure.
     int64_t (*workspace_bytes[OP_CODE_COUNT])(const kern_call *call, int threads);
+    // Bytes behind these that a product needs to be checked; NULL: it never is. Pure.
+    int64_t (*check_bytes[OP_CODE_COUNT])(const kern_call *call);
     // Implements kern_packed_bytes; NULL: 0 bytes. Pure.
     int64_t (*packed_bytes[OP_CODE_COUNT])(const kern_call *call, kern_level level);
     // Whether a GEMM can also run a following call that reads its result element by element; NULL:
@@ -70,16 +72,34 @@ const kern_backend *kern_backend_find(const char *name); // NULL: none
 struct kern_context {
     const kern_backend *backend;
     kern_level level;
-    int threads;       // of a device's large work
-    cuda_queue *queue; // of a context that was opened for a stream of a GPU; else NULL
-    kern_pool *pool;   // of an open context; NULL: its calls run in the calling thread alone
-    void *scratch;     // of an open context, until the device gives it some
+    int threads;         // of a device's large work
+    cuda_queue *queue;   // of a context that was opened for a stream of a GPU; else NULL
+    kern_pool *pool;     // of an open context; NULL: its calls run in the calling thread alone
+    void *scratch;       // of an open context, until the device gives it some
+    kern_checks *checks; // NULL: products are not checked
 };
+
+// ---- checked products (checks.c) ----------------------------------------------------------------
+NODISCARD status kern_checks_create(arena *a, double share, kern_checks **out);
+bool kern_checks_draw(kern_checks *k); // whether the next product is checked
+// Whether a bit of the product's result is to flip, at the fault point "kernels.product.RANK"
+// (tests); where: random bits that choose it.
+bool kern_checks_flips(kern_checks *k, uint64_t *where);
+void kern_checks_repeated(kern_checks *k);
+void kern_checks_repaired(kern_checks *k, const kern_hit *hit);
+void kern_checks_failed(kern_checks *k, const kern_hit *hit);
+NODISCARD status kern_checks_status(kern_checks *k); // ST_CORRUPT after a failure; NULL: ST_OK
+// Workspace of a call without the part for checks.
+int64_t kern_workspace_plain(const kern_context *c, const kern_call *call);
+
 // Runs one checked call (dispatch.c). ST_UNSUPPORTED if the backend has no kernel for it.
 NODISCARD status kern_call_run(const kern_context *c, const kern_call *call);
 // Returns whether the backend can run first.then = second as one launch: it fuses them, the
 // operands are where kern_fuses assumed, and the second writes nothing that the first still reads.
 bool kern_joins(const kern_context *context, const kern_call *first, const kern_call *second);
+// Returns whether the second call of a fused launch writes over an operand of its own, other than
+// the result of the first.
+bool kern_eats_operand(const kern_call *second);
 
 #ifdef __cplusplus
 }

@@ -154,6 +154,11 @@ static void ready_take(live *v, int i, const char *message)
     for (int k = 0; k < v->l->count && wrong >= 0; k++) {
         if (live_is_placed(&v->l->ranks[k]) && v->l->ranks[k].rank == wrong) v->blamed = k;
     }
+    // A rank that is wrong by itself says so, perhaps after others have told that it failed.
+    if (wrong >= 0 && v->is_broken && v->lost < 0) {
+        v->lost = wrong;
+        (void)snprintf(v->cause, sizeof(v->cause), "%s", message + at);
+    }
     launch_live_broken(v, wrong, false, message + at);
 }
 

@@ -21,9 +21,11 @@ static status loss_add(arena *a, obs_losses *l, const json *record)
 {
     char *cause = NULL, *event = NULL;
     TRY(arena_strdup(a, json_text(json_get(record, "event"), ""), &event));
-    const bool is_loss = strcmp(event, "lost") == 0 || strcmp(event, "sdc") == 0;
-    l->losses += is_loss;
     TRY(arena_strdup(a, json_text(json_get(record, "cause"), "unknown"), &cause));
+    // A repaired product costs no step.
+    const bool is_repaired = strcmp(cause, "abft") == 0;
+    const bool is_loss = strcmp(event, "lost") == 0 || (strcmp(event, "sdc") == 0 && !is_repaired);
+    l->losses += is_loss;
     TRY(arena_grow(a, (void **)&l->items, &l->capacity, l->count + 1, (int64_t)sizeof(*l->items)));
     l->items[l->count++] = (obs_loss){.step = json_int(json_get(record, "step"), -1),
                                       .rank = json_int(json_get(record, "rank"), -1),

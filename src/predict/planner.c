@@ -24,8 +24,9 @@ status predict_search(predict_planner *p, arena *a, int32_t simulations, search_
     const run_config *r = p->each.base.r;
     const decoder_spec *s = &p->each.base.spec;
     const run_types types = run_config_types(r);
-    const kern_hint hint = {.threads =
-                                cost_is_processor(&prices.c->device) ? assemble_threads(r) : 1};
+    const bool is_processor = cost_is_processor(&prices.c->device);
+    const kern_hint hint = {.threads = is_processor ? assemble_threads(r) : 1,
+                            .checked = is_processor ? r->sdc.abft : 0.0};
     kern_context *kernels = NULL;
     TRY(kern_context_create(a, "cpu", &hint, &kernels));
     p->workspace = (exec_workspace_context){.kernels = kernels};

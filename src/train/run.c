@@ -366,6 +366,7 @@ static status last_save(session *s)
     if (s->stop >= 2) return ST_OK;
     if (s->is_changing && s->step < last_of(s)) return session_memory_last(s);
     TRY(session_graphs_tell(s));
+    TRY(session_checks_last(s));
     TRY(session_save_last(s));
     return trace_write(s);
 }
@@ -515,6 +516,7 @@ status session_start(session *s, const train_order *order)
     TRY(session_replicas_open(s));
     TRY(session_times_open(s));
     TRY(session_health_open(s));
+    TRY(session_checks_open(s));
     TRY(session_durable_open(s));
     TRY(session_scrub_open(s));
     TRY(session_tasks_open(s));
@@ -621,6 +623,10 @@ status session_open(const host *h, arena *a, const train_order *order, session *
 
 status session_close(session *s, status st, train_outcome *out)
 {
+    if (s->plans.kernels != NULL && st == ST_CORRUPT &&
+        kern_checks_has_failed(kern_context_checks(s->plans.kernels))) {
+        s->wrong = s->ranks.all != NULL ? comm_rank(s->ranks.all) : 0;
+    }
     parts_close(s);
     if (st == ST_CORRUPT || s->wrong >= 0) session_process_forget(s);
     out->wrong = s->wrong;

@@ -101,7 +101,8 @@ typedef struct session {
         bool is_lone;          // some rank sends pieces
         int64_t domain;        // ranks in a row that fail together
     } buddy;
-    int64_t last_step; // of this session
+    int64_t *repairs_told; // [rank] repaired products so far; NULL: products are not checked
+    int64_t last_step;     // of this session
     struct {
         int64_t at, every; // step of the next save; interval. 0: not chosen yet
         double cost_s;     // of the last save: time that training waited
@@ -223,6 +224,16 @@ NODISCARD status session_replicas_open(session *s);
 NODISCARD status session_replicas_check(session *s);
 // Hashes of all ranks' pieces, [ranks][count]. Collective.
 NODISCARD status session_hashes(session *s, const uint64_t **all);
+// session_checks.c: sdc.abft. own: the products that this rank has repaired. see: the first rank
+// tells what is new of one. last: after the last step. Collective, but own and see.
+typedef struct rank_repairs {
+    int64_t count;
+    kern_hit last;
+} rank_repairs;
+NODISCARD status session_checks_open(session *s);
+rank_repairs session_checks_own(const session *s);
+NODISCARD status session_checks_see(session *s, int64_t rank, const rank_repairs *x);
+NODISCARD status session_checks_last(session *s);
 // session_record.c: sdc.replay. The distance between two recorded steps, 0: none; and the recording
 // of this step, if it is one. Collective.
 int64_t session_record_every(const session *s);

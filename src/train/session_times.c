@@ -10,6 +10,7 @@ struct rank_word {
     int64_t slow_rank; // of the first rank: found in the words before; -1: none
     double slow_ratio;
     int64_t health; // findings about its GPU, a bit each
+    rank_repairs repairs;
 };
 typedef struct rank_word rank_word;
 
@@ -76,12 +77,17 @@ static status slow_tell(session *s, const straggler *x)
 status session_words_swap(session *s, int *stop)
 {
     const uint32_t health = session_health_look(s);
-    if (s->ranks.hosts == NULL) return session_health_hear(s, 0, health);
+    const rank_repairs repairs = session_checks_own(s);
+    if (s->ranks.hosts == NULL) {
+        TRY(session_checks_see(s, 0, &repairs));
+        return session_health_hear(s, 0, health);
+    }
     const rank_word mine = {.stop = *stop,
                             .times = s->times.own,
                             .slow_rank = s->move.rank,
                             .slow_ratio = s->move.ratio,
-                            .health = health};
+                            .health = health,
+                            .repairs = repairs};
     rank_word *words = s->times.words;
     const int64_t ranks = comm_ranks(s->ranks.all);
     const comm_item item = {.in = &mine, .out = words, .count = (int64_t)sizeof(mine)};
@@ -96,6 +102,7 @@ status session_words_swap(session *s, int *stop)
     s->times.own = (straggler_times){0};
     for (int64_t r = 0; r < ranks; r++) {
         if (words[r].stop > *stop) *stop = (int)words[r].stop;
+        TRY(session_checks_see(s, r, &words[r].repairs));
         s->times.all[r] = words[r].times;
         if (s->times.slow == NULL) continue;
         straggler_times *t = &s->times.all[r];

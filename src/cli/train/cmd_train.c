@@ -1,4 +1,5 @@
 // `train`: trains from a configuration, or continues a stopped run, to the last step.
+#include "base/fault.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "cli/plan/plan.h"
@@ -220,6 +221,8 @@ static void held_write(cli_context *cli, const run_config *r, const char *first,
                          error_last()->text);
 }
 
+// A plan of base/fault.h for every process of the run, for tests.
+static const char faults_variable[] = "TRIREME_FAULTS";
 static const char console_variable[] = "TRIREME_CONSOLE"; // number of columns
 
 // Rank 0 writes to a terminal through the process that started it, which gives it the terminal's
@@ -431,6 +434,7 @@ static status run(cli_context *cli, const cli_call *call)
     if (f->join) return cli_live_join(cli, call->operands[0]);
     TRY(source_find(cli, call, &s));
     TRY(cli_ranks_place(&place));
+    if (getenv(faults_variable) != NULL) TRY(fault_arm(getenv(faults_variable)));
     training t = {.cli = cli, .s = &s, .f = f};
     if (place.post_fd >= 0) return cli_live_rank(cli, &place, train_epoch, &t);
     TRY(source_read(cli, &s, &written));

@@ -27,6 +27,17 @@ const kern_backend kern_backend_cpu = {
             [OP_GROUPED_MATMUL] = cpu_fp8_workspace,
             [OP_GROUPED_MATMUL_DX] = cpu_fp8_workspace,
         },
+    .check_bytes =
+        {
+            [OP_MATMUL] = cpu_matmul_check_bytes,
+            [OP_MATMUL_DX] = cpu_matmul_check_bytes,
+            [OP_MATMUL_DW] = cpu_matmul_check_bytes,
+            [OP_GROUPED_MATMUL] = cpu_grouped_check_bytes,
+            [OP_GROUPED_MATMUL_DX] = cpu_grouped_check_bytes,
+            [OP_GROUPED_MATMUL_DW] = cpu_grouped_check_bytes,
+            [OP_HEAD_LOSS] = cpu_head_check_bytes,
+            [OP_HEAD_STATS] = cpu_head_check_bytes,
+        },
     .packed_bytes =
         {
             [OP_MATMUL] = cpu_matmul_packed_bytes,

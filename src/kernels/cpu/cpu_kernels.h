@@ -35,6 +35,11 @@ int64_t cpu_latent_cached_workspace(const kern_call *call, int threads);
 int64_t cpu_sample_workspace(const kern_call *call, int threads);
 int64_t cpu_layernorm_dw_workspace(const kern_call *call, int threads);
 
+// Bytes of the space in which products are checked.
+int64_t cpu_matmul_check_bytes(const kern_call *call);
+int64_t cpu_grouped_check_bytes(const kern_call *call);
+int64_t cpu_head_check_bytes(const kern_call *call);
+
 // Bytes of packed weights, for the operations that can keep them.
 int64_t cpu_matmul_packed_bytes(const kern_call *call, kern_level level);
 int64_t cpu_matmul_dx_packed_bytes(const kern_call *call, kern_level level);

@@ -363,8 +363,8 @@ static void before_copy(const kern_context *context, const kern_call *c, const e
 }
 
 // Runs the GEMM of the rows of expert e that have come from a rank.
-static status product_run(const kern_context *context, const kern_call *call, int64_t rank,
-                          int64_t e)
+static status product_run(const kern_context *context, const kern_call *call, gemm_check *check,
+                          int64_t rank, int64_t e)
 {
     const bool is_dx = call->code == OP_GROUPED_MATMUL_DX;
     const int64_t columns = is_dx ? call->in[0].dims[1] : call->out[0].dims[1];
@@ -377,6 +377,7 @@ static status product_run(const kern_context *context, const kern_call *call, in
     args.accumulate = is_dx && tensor_has(&call->in[3]);
     if (args.accumulate) before_copy(context, call, &g);
     args.counted_m = true;
+    args.check = check;
     args.k = call->in[0].dims[1];
     args.in_pairs = call->in_pairs;
     args.a = matrix_from(&call->in[0], g.begin);
@@ -391,8 +392,11 @@ static status products_run(const kern_context *context, const kern_call *of)
     kern_call rounded;
     TRY(cpu_call_check(of));
     const kern_call *call = cpu_fp8_operands(context, of, &rounded);
+    gemm_check check = gemm_check_of(context, of);
     for (int64_t e = 0; e < call->attrs.experts; e++) {
-        for (int64_t r = 0; r < expert_ranks(call); r++) TRY(product_run(context, call, r, e));
+        for (int64_t r = 0; r < expert_ranks(call); r++) {
+            TRY(product_run(context, call, &check, r, e));
+        }
     }
     return ST_OK;
 }
@@ -413,6 +417,7 @@ static status expert_sum(const kern_context *context, const kern_call *call, int
 {
     const int64_t columns = call->in[0].dims[1];
     bool accumulate = call->accumulate;
+    gemm_check check = gemm_check_of(context, call);
     expert_walk walk = expert_walk_begin(call);
     while (expert_walk_has(&walk)) {
         expert_rows g = {0};
@@ -424,10 +429,22 @@ static status expert_sum(const kern_context *context, const kern_call *call, int
         args.a = gemm_transposed(matrix_from(&call->in[0], g.begin));
         args.b = matrix_from(&call->in[1], g.begin);
         args.accumulate = accumulate;
+        args.check = &check;
         gemm_run(context, &args);
         accumulate = true;
     }
     return ST_OK;
+}
+
+// The space is that of the largest product: all rows may be those of one expert.
+int64_t cpu_grouped_check_bytes(const kern_call *call)
+{
+    const kern_tensor *in = &call->in[0], *out = &call->out[0];
+    if (call->code == OP_GROUPED_MATMUL_DW) {
+        return gemm_check_bytes(in->dims[1], out->dims[1], in->dims[0], out->type, true);
+    }
+    const bool adds = call->code == OP_GROUPED_MATMUL_DX && tensor_has(&call->in[3]);
+    return gemm_check_bytes(out->dims[0], out->dims[1], in->dims[1], out->type, adds);
 }
 
 status cpu_grouped_matmul_dw(const kern_context *context, const kern_call *call)

@@ -219,11 +219,14 @@ void gemm_sums_finish(const gemm_job *job, gemm_sums s, int64_t i, int64_t j, in
                       int64_t columns)
 {
     const gemm_args *g = job->args;
-    const gemm_epilogue epilogue = job->k1 == g->k ? g->epilogue : NULL;
+    const bool is_last = job->k1 == g->k;
     for (int64_t r = 0; r < rows; r++) {
         float *row = s.at + r * s.stride;
         void *target = gemm_c_at(g, i + r, j);
-        if (epilogue != NULL) epilogue(g->epilogue_context, row, i + r, j, columns);
+        if (is_last && g->check != NULL) gemm_check_row(g->check, row, i + r, j, columns);
+        if (is_last && g->epilogue != NULL) {
+            g->epilogue(g->epilogue_context, row, i + r, j, columns);
+        }
         if ((void *)row == target) continue;
         (job->streams ? job->unit->stream : job->unit->store)(target, g->c_type, row, columns);
     }
@@ -342,6 +345,7 @@ static void flat_task(void *context, int64_t index, int thread)
     job->unit->flat(&flat);
     for (int64_t i = 0; i < g->m; i++) {
         float *row = y + i * columns;
+        if (g->check != NULL) gemm_check_row(g->check, row, i, j, columns);
         if (g->epilogue != NULL) g->epilogue(g->epilogue_context, row, i, j, columns);
         job->unit->store(gemm_c_at(g, i, j), g->c_type, row, columns);
     }
@@ -426,6 +430,7 @@ static void run_plain(const gemm_args *g, const gemm_unit *u)
                     row[c] = fmaf(x, gemm_load_one(g->b.type, g->b.data, b_at), row[c]);
                 }
             }
+            if (g->check != NULL) gemm_check_row(g->check, row, i, j, columns);
             if (g->epilogue != NULL) g->epilogue(g->epilogue_context, row, i, j, columns);
             u->store(gemm_c_at(g, i, j), g->c_type, row, columns);
         }
@@ -554,6 +559,16 @@ bool gemm_may_finish(const kern_context *context, const gemm_args *args, bool al
 }
 
 void gemm_run(const kern_context *context, const gemm_args *args)
+{
+    if (args->check == NULL || args->check->all == NULL || args->m == 0 || args->n == 0) {
+        gemm_run_once(context, args);
+        return;
+    }
+    const gemm_job job = job_of(context, args);
+    gemm_run_checked(context, args, is_for_bf16_unit(&job, context->level));
+}
+
+void gemm_run_once(const kern_context *context, const gemm_args *args)
 {
     ASSERT(args->m >= 0 && args->n >= 0 && args->k >= 0);
     ASSERT(args->ldc >= args->n);

@@ -28,6 +28,24 @@ typedef struct gemm_matrix {
 typedef void (*gemm_epilogue)(const void *context, float *values, int64_t i, int64_t j,
                               int64_t count);
 
+// A product whose sums are checked (gemm_check.c): where its record and its space are, and what
+// gemm_run() keeps here while it runs.
+typedef struct gemm_check {
+    kern_checks *all;
+    const kern_call *call; // for reports
+    char *space;           // gemm_check_bytes of the product, aligned to 64
+    int64_t bytes;
+    kern_level level;
+    bool keeps_b;   // B does not change between the products that have this check
+    bool sums;      // the rows are summed
+    void *row_sums; // of them, [m]
+    gemm_matrix b;  // whose sums are in the space
+    int64_t n, k;   // of it
+    double norm_b;
+    int64_t flip_row, flip_column; // of the bit that tests flip; -1: none
+    uint32_t flip_bit;
+} gemm_check;
+
 typedef struct gemm_args {
     int64_t m, n, k; // 0 is legal
     gemm_matrix a, b;
@@ -45,7 +63,16 @@ typedef struct gemm_args {
     bool fills;    // this one packs it there first, whatever m is
     gemm_epilogue epilogue; // NULL: none
     const void *epilogue_context;
+    gemm_check *check; // NULL: it is not checked
 } gemm_args;
+
+// Returns the space that checking a product takes. adds: it continues from C.
+int64_t gemm_check_bytes(int64_t m, int64_t n, int64_t k, dtype c_type, bool adds);
+// The check of a call's products, which have their space behind the rest of its workspace; `all` is
+// NULL if there is none.
+gemm_check gemm_check_of(const kern_context *context, const kern_call *call);
+// Takes the first part of the space of `rest` for a check of its own.
+gemm_check gemm_check_part(gemm_check *rest, int64_t bytes);
 
 // Returns whether the sums with an epilogue are those without one and, with along_rows, whether
 // each row is finished and stored from its first column to its last, at most GEMM_PIECE columns at

@@ -42,6 +42,13 @@ typedef struct gemm_job {
 
 void gemm_run_tall(const gemm_job *job);
 
+// gemm_check.c: runs the product with gemm_run_once() and checks it; rounds: fp32 operands are
+// rounded to bf16.
+void gemm_run_checked(const kern_context *context, const gemm_args *g, bool rounds);
+void gemm_run_once(const kern_context *context, const gemm_args *args);
+// Takes finished sums C(i, j .. j + count - 1), before the epilogue gets them.
+void gemm_check_row(const gemm_check *c, float *values, int64_t i, int64_t j, int64_t count);
+
 float *gemm_private(const gemm_job *job, int thread);
 void *gemm_c_at(const gemm_args *g, int64_t i, int64_t j);
 

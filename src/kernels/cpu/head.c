@@ -91,6 +91,8 @@ int64_t cpu_head_stats_packed_bytes(const kern_call *call, kern_level level)
     return panels_of(call, level).logits;
 }
 
+enum { OF_LOGITS, OF_DX, OF_DW, PRODUCTS };
+
 typedef struct chunk {
     const kern_call *call;
     const head_rows *leaf;
@@ -103,6 +105,7 @@ typedef struct chunk {
     bool wants_grad;
     bool cut;    // the vocabulary is in shards, whose statistics are known
     double unit; // factor of a loss before it is differentiated
+    gemm_check checks[PRODUCTS];
 } chunk;
 
 static int64_t label_of(const kern_call *call, int64_t token)
@@ -263,10 +266,11 @@ static void softmax_task(void *context, int64_t index, int thread)
 }
 
 // Returns the arguments that all three GEMMs share.
-static gemm_args product_begin(const chunk *c)
+static gemm_args product_begin(const chunk *c, gemm_check *check)
 {
     const bool is_free = !c->call->strict, pairs = c->call->in_pairs;
-    return (gemm_args){.any_order = is_free,
+    return (gemm_args){.check = check,
+                       .any_order = is_free,
                        .in_pairs = pairs,
                        .fills = c->call->fills && c->first == 0,
                        .rounds = (is_free || pairs) && c->call->in[1].type == DTYPE_BF16};
@@ -288,7 +292,7 @@ static void cap_task(void *context, int64_t index, int thread)
 static void logits_make(const kern_context *context, chunk *c)
 {
     const kern_tensor *x = &c->call->in[0], *w = &c->call->in[1];
-    gemm_args g = product_begin(c);
+    gemm_args g = product_begin(c, &c->checks[OF_LOGITS]);
     g.m = c->rows;
     g.n = w->dims[0];
     g.k = x->dims[1];
@@ -326,7 +330,7 @@ static void dx_make(const kern_context *context, chunk *c, int64_t begin, int64_
     const kern_tensor *w = &c->call->in[1], *dx = &c->call->out[1];
     const int64_t dim = w->dims[1], width = dtype_bytes(dx->type);
     char *target = (char *)dx->data + (c->first * dx->strides[0] + c->term * dim) * width;
-    gemm_args g = product_begin(c);
+    gemm_args g = product_begin(c, &c->checks[OF_DX]);
     g.m = c->rows;
     g.n = dim;
     g.k = end - begin;
@@ -357,11 +361,11 @@ static void dx_terms(const kern_context *context, chunk *c)
     }
 }
 
-static void dw_add(const kern_context *context, const chunk *c)
+static void dw_add(const kern_context *context, chunk *c)
 {
     const kern_tensor *dw = &c->call->out[2];
     if (dw->data == NULL) return;
-    gemm_args g = product_begin(c);
+    gemm_args g = product_begin(c, &c->checks[OF_DW]);
     g.m = dw->dims[0];
     g.n = dw->dims[1];
     g.k = c->rows;
@@ -372,6 +376,43 @@ static void dw_add(const kern_context *context, const chunk *c)
     g.ldc = dw->strides[0];
     g.accumulate = c->first > 0 || c->call->accumulate;
     gemm_run(context, &g);
+}
+
+// The bytes of the space in which each product is checked.
+static void check_parts(const kern_call *call, int64_t bytes[PRODUCTS])
+{
+    const int64_t rows = layout_of(call).rows;
+    const kern_tensor *w = &call->in[1], *dw = &call->out[2];
+    const int64_t vocab = w->dims[0], dim = w->dims[1];
+    const bool is_loss = call->code == OP_HEAD_LOSS;
+    memset(bytes, 0, PRODUCTS * sizeof(bytes[0]));
+    bytes[OF_LOGITS] = gemm_check_bytes(rows, vocab, dim, DTYPE_F32, false);
+    if (is_loss && call->out[1].data != NULL) {
+        bytes[OF_DX] = gemm_check_bytes(rows, dim, vocab, DTYPE_F32, false);
+    }
+    if (is_loss && dw->data != NULL) {
+        bytes[OF_DW] = gemm_check_bytes(vocab, dim, rows, dw->type, true);
+    }
+    for (int i = 0; i < PRODUCTS; i++) bytes[i] = align_up(bytes[i], ALIGN_TENSOR);
+}
+
+int64_t cpu_head_check_bytes(const kern_call *call)
+{
+    int64_t bytes[PRODUCTS];
+    check_parts(call, bytes);
+    return bytes[OF_LOGITS] + bytes[OF_DX] + bytes[OF_DW];
+}
+
+// The weight is the B of the first two products, so its sums are made once for all chunks.
+static void checks_find(const kern_context *context, chunk *c)
+{
+    int64_t bytes[PRODUCTS];
+    gemm_check rest = gemm_check_of(context, c->call);
+    check_parts(c->call, bytes);
+    for (int i = 0; i < PRODUCTS; i++) {
+        c->checks[i] = gemm_check_part(&rest, bytes[i]);
+        c->checks[i].keeps_b = i != OF_DW;
+    }
 }
 
 static void panels_find(chunk *c, kern_level level)
@@ -412,6 +453,7 @@ status cpu_head_loss(const kern_context *context, const kern_call *call)
     c.dx = c.factors + rows;
     if (c.wants_grad) c.unit = call->step->device.loss_scale / call->loss_divisor;
     panels_find(&c, context->level);
+    checks_find(context, &c);
     // the loop runs once even without tokens: an accumulator that starts here starts from +0, and
     // weights are packed
     do {
@@ -472,6 +514,7 @@ status cpu_head_stats(const kern_context *context, const kern_call *call)
                .layout = layout_of(call),
                .logits = call->workspace};
     panels_find(&c, context->level);
+    checks_find(context, &c);
     do {
         c.rows = min_i64(c.layout.rows, tokens - c.first);
         logits_make(context, &c);

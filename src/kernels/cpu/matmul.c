@@ -143,6 +143,15 @@ static gemm_args dx_of(const kern_call *call)
     return g;
 }
 
+int64_t cpu_matmul_check_bytes(const kern_call *call)
+{
+    const kern_tensor *c = &call->out[0];
+    // The accumulator's copy is there whether or not this call continues from it.
+    const bool is_dw = call->code == OP_MATMUL_DW;
+    const bool adds = is_dw || (call->code == OP_MATMUL_DX && call->in[2].data != NULL);
+    return gemm_check_bytes(c->dims[0], c->dims[1], call->in[0].dims[is_dw ? 0 : 1], c->type, adds);
+}
+
 bool cpu_matmul_fuses(const kern_context *context, const kern_call *first, const kern_call *second)
 {
     const gemm_args g = forward_of(first);
@@ -170,6 +179,8 @@ status cpu_matmul(const kern_context *context, const kern_call *of)
                       .then = call->then,
                       .made = &call->out[0]};
     gemm_args g = forward_of(call);
+    gemm_check check = gemm_check_of(context, of);
+    g.check = &check;
     epilogue_set(&g, &f);
     gemm_run(context, &g);
     return ST_OK;
@@ -193,6 +204,8 @@ status cpu_matmul_dx(const kern_context *context, const kern_call *of)
     const kern_tensor *before = &call->in[2];
     const finish f = {.vec = cpu_vec_of(context->level), .then = call->then, .made = &call->out[0]};
     gemm_args g = dx_of(call);
+    gemm_check check = gemm_check_of(context, of);
+    g.check = &check;
     epilogue_set(&g, &f);
     if (g.accumulate && before->data != call->out[0].data) rows_copy(&call->out[0], before);
     gemm_run(context, &g);
@@ -206,6 +219,8 @@ status cpu_matmul_dw(const kern_context *context, const kern_call *of)
     const kern_tensor *dy = &call->in[0], *x = &call->in[1];
     gemm_args g = product_into(call, gemm_transposed(matrix_of(dy)), matrix_of(x), dy->dims[0]);
     g.accumulate = call->accumulate;
+    gemm_check check = gemm_check_of(context, of);
+    g.check = &check;
     gemm_run(context, &g);
     return ST_OK;
 }

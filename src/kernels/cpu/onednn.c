@@ -12,7 +12,7 @@
 // fp32 or has an epilogue, a band is first computed in fp32 in the scratch of the thread.
 #include "kernels/cpu/onednn.h"
 
-#include "kernels/cpu/gemm_unit.h"
+#include "kernels/cpu/gemm_job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -257,9 +257,13 @@ static void band_task(void *context, int64_t index, int thread)
     ok = ok && dnnl_primitive_execute(e->primitive, p->o->streams[thread], 4, exec) == dnnl_success;
     ok = ok && dnnl_stream_wait(p->o->streams[thread]) == dnnl_success;
     if (!ok) p->failed = true;
+    for (int64_t r = 0; r < rows && p->direct && g->check != NULL; r++) {
+        gemm_check_row(g->check, (float *)(void *)c + r * g->ldc, i + r, 0, g->n);
+    }
     if (p->direct) return;
     for (int64_t r = 0; r < rows; r++) {
         float *row = scratch + r * g->n;
+        if (g->check != NULL) gemm_check_row(g->check, row, i + r, 0, g->n);
         if (g->epilogue != NULL) g->epilogue(g->epilogue_context, row, i + r, 0, g->n);
         gemm_unit_of(KERN_AVX2)->store(c + r * g->ldc * dtype_bytes(g->c_type), g->c_type, row,
                                        g->n);

@@ -11,6 +11,8 @@
 
 #include "kernels/cpu/vec_optimizer.inc"
 
+#include "kernels/cpu/vec_check.inc"
+
 #include "kernels/cpu/vec_tile.inc"
 
 #include "kernels/cpu/attention_walk.inc"

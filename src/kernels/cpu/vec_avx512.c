@@ -15,6 +15,8 @@
 
 #include "kernels/cpu/vec_optimizer.inc"
 
+#include "kernels/cpu/vec_check.inc"
+
 static void vec_attention(const cpu_attention_tile *tile)
 {
     cpu_vec_avx2.attention(tile);

@@ -104,7 +104,9 @@ struct cpu_attention_chunk;
 // The functions of a level: result, name and arguments. To add one, add a line here and vec_<name>
 // in an .inc file. finish: values = activation of (values + bias). dropout: columns begin .. begin
 // + n - 1, begin % 4 = 0. attention: see attention.h. block_squares: op/block_sum.h, n <=
-// BLOCK_SUM_ELEMENTS. function: y[i] = f(x[i]); 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid.
+// BLOCK_SUM_ELEMENTS. check_dot: adds the sums of x[i] factors[i] (NULL: 1) and of x[i]^2.
+// check_columns: sums[i] += x[i], returns the sum of x[i]^2. check_add: sums[i] += factor x[i],
+// squares[i] += x[i]^2. function: y[i] = f(x[i]); 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid.
 #define CPU_VEC_TABLE(X)                                                                           \
     X(void, add, (cpu_span y, cpu_span a, cpu_span b, int64_t n))                                  \
     X(void, scale, (cpu_span y, cpu_span x, float factor, int64_t n))                              \
@@ -140,6 +142,10 @@ struct cpu_attention_chunk;
     X(void, muon_begin, (const cpu_update_span *span))                                             \
     X(void, muon_end, (const cpu_update_span *span))                                               \
     X(double, block_squares, (cpu_span x, int64_t n))                                              \
+    X(double, check_sum, (const float *x, int64_t n))                                              \
+    X(void, check_dot, (cpu_span x, const double *factors, int64_t n, double out[2]))              \
+    X(double, check_columns, (cpu_span x, int64_t n, double *sums))                                \
+    X(void, check_add, (cpu_span x, double factor, int64_t n, double *sums, double *squares))      \
     X(void, function, (int which, float *y, const float *x, int64_t n))
 
 typedef struct cpu_vec {
