@@ -1,6 +1,6 @@
 #!/bin/bash
-# Training with products in fp8: it learns, has one digest in every layout that cuts no block, goes on
-# exactly after a stop, and sizes that would cut blocks in strict order are refused.
+# Training with products in fp8, with factors of blocks and of whole operands: it learns, has one digest in every
+# layout that cuts no block, goes on exactly after a stop, and sizes that would cut blocks in strict order are refused.
 set -u
 . tests/support/named.sh
 cd "$dir" || exit 1
@@ -28,4 +28,21 @@ code "part of a block of tokens" 3 train no $strict train.seq=64
 says "names the size" err "a multiple of 128"
 code "part of a block of a weight" 3 train no $strict train.seq=256 determinism.tp_shards=2
 says "names the weight" err "cuts layers.0.attn.qkv into pieces of 64"
+
+# Factors of whole operands: sizes are free, and a history of three steps forgets within the run.
+tensor="$strict train.steps=4 train.seq=96 determinism.tp_shards=2 precision.fp8=tensor precision.fp8_history=3"
+code "tensor, one rank" 0 train t1 $tensor
+want=$(digest t1)
+code "tensor, tp" 0 train t2 $tensor layout.tp=2 layout.sp=yes train.micro_batch=1
+same "tensor, tp: the same digest" "$(digest t2)" "$want"
+code "tensor, two steps" 0 train t3 $tensor train.steps=2 layout.dp=2 layout.zero=3
+code "tensor, two more" 0 train t3 $tensor layout.pp=2
+same "tensor: goes on exactly" "$(digest t3)" "$want"
+code "tensor, another history" 0 train t4 $tensor precision.fp8_history=1
+if [ "$(digest t4)" = "$want" ]; then failed "the history matters"; else passed "the history matters"; fi
+code "tensor: no history in an exported folder" 0 "$trireme" export "$dir/t1" "$dir/hf"
+if grep -q fp8 "$dir/hf/model.safetensors"; then failed "no fp8 tensor there"; else passed "no fp8 tensor there"; fi
+printf 'model.from: %s\ndata.train: demo/text.txt\n' "$dir/hf" >from.yaml
+code "tensor: from a folder" 0 "$trireme" train from.yaml --quiet run.dir="$dir/t5" train.precision=fp8 precision.fp8=tensor \
+    train.steps=1 train.seq=32 train.global_batch=2 kernels.threads=1 checkpoint.every=0 eval.every=0
 [ "$failures" = 0 ]

@@ -88,6 +88,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
                              .compute = out->types.compute,
                              .grad = out->types.grads,
                              .fp8 = assemble_fp8(r),
+                             .fp8_margin = (int32_t)r->precision.fp8_margin,
                              .recompute = (op_recompute)r->train.recompute,
                              .recompute_layers = r->train.recompute_layers,
                              .seq = r->train.seq,

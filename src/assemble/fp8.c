@@ -8,7 +8,8 @@
 fp8_recipe assemble_fp8(const run_config *r)
 {
     // Plans for other machines have bf16 products, to which cost/ gives the speed of 8 bits.
-    return r->train.precision == RUN_FP8 && !r->planned ? FP8_BLOCK : FP8_NONE;
+    if (r->train.precision != RUN_FP8 || r->planned) return FP8_NONE;
+    return r->precision.fp8 == RUN_FP8_TENSOR ? FP8_TENSOR : FP8_BLOCK;
 }
 
 static status sequences_check(const run_config *r)
@@ -57,8 +58,22 @@ static status weight_check(const run_config *r, const op_weight *w)
                 (long long)piece);
 }
 
+// Experts have rows of several ranks, and an adapter leaves a history no gradient.
+static status tensors_check(const op_model *m)
+{
+    for (int64_t i = 0; i < m->weight_count; i++) {
+        if (!m->weights[i].is_expert && !m->weights[i].is_adapter) continue;
+        return fail(ST_CONFIG_CONFLICT,
+                    "precision.fp8 = tensor has no history of factors for %s, %s; take block",
+                    m->weights[i].name,
+                    m->weights[i].is_expert ? "which belongs to experts" : "an adapter");
+    }
+    return ST_OK;
+}
+
 status assemble_fp8_check(const run_config *r, const op_model *m)
 {
+    if (assemble_fp8(r) == FP8_TENSOR) return tensors_check(m);
     if (assemble_fp8(r) == FP8_NONE || r->determinism.mode != RUN_STRICT) return ST_OK;
     TRY(sequences_check(r));
     for (int64_t i = 0; i < m->weight_count; i++) {

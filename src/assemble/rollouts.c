@@ -19,6 +19,7 @@ static status model_make(arena *a, const assemble_options *o, const assemble_pla
                              .compute = plans->types.compute,
                              .grad = plans->types.grads,
                              .fp8 = assemble_fp8(r),
+                             .fp8_margin = (int32_t)r->precision.fp8_margin,
                              .seq = r->train.seq,
                              .as_training = true,
                              .sizes_only = o->sizes_only};

@@ -10,6 +10,8 @@
 // No run file can request fp64: only `ref`
 // computes it, as the reference for rounding errors. fp8 is bf16 with the GEMMs of layers in fp8.
 typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16, RUN_FP8, RUN_FP64 } run_precision;
+// The numbers that share a factor with train.precision = fp8.
+typedef enum run_fp8 { RUN_FP8_BLOCK, RUN_FP8_TENSOR } run_fp8;
 typedef enum run_recompute {
     RUN_RECOMPUTE_NONE,
     RUN_RECOMPUTE_SELECTIVE, // everything except GEMMs and attention

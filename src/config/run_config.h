@@ -168,6 +168,8 @@ typedef struct run_config {
     struct {
         int32_t weights, grads, moments; // run_stored; see run_config_types()
         int32_t master;                  // run_master
+        int32_t fp8;                     // run_fp8
+        int64_t fp8_history, fp8_margin; // of RUN_FP8_TENSOR: steps; a power of two
         struct {
             double initial;
             int64_t window;     // steps without overflow before the scale doubles

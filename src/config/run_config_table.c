@@ -1,28 +1,6 @@
 // The rows of run_config: every key of a run file, with its default, limits and help. Help, man
 // page, JSON schema and the configuration reference are made from these rows.
-#include "config/run_config.h"
-
-#define AT(field) (int64_t) offsetof(run_config, field)
-#define INT(k, field, def, lo, hi, class, u, ...)                                                \
-    {                                                                                            \
-        .key = (k), .kind = OPTION_INT, .offset = AT(field), .default_text = (def), .min = (lo), \
-        .max = (hi), .on_resume = OPTION_##class, .unit = (u), __VA_ARGS__                       \
-    }
-#define REAL(k, field, def, lo, hi, class, ...)                                                   \
-    {                                                                                             \
-        .key = (k), .kind = OPTION_REAL, .offset = AT(field), .default_text = (def), .min = (lo), \
-        .max = (hi), .on_resume = OPTION_##class, .unit = "", __VA_ARGS__                         \
-    }
-#define CHOICE(k, field, def, names, class, ...)                                       \
-    {                                                                                  \
-        .key = (k), .kind = OPTION_CHOICE, .offset = AT(field), .default_text = (def), \
-        .choices = (names), .on_resume = OPTION_##class, .unit = "", __VA_ARGS__       \
-    }
-#define OTHER(k, what, field, def, class, ...)                                         \
-    {                                                                                  \
-        .key = (k), .kind = OPTION_##what, .offset = AT(field), .default_text = (def), \
-        .on_resume = OPTION_##class, .unit = "", __VA_ARGS__                           \
-    }
+#include "config/run_config_rows.h"
 
 static const option rows[] = {
     OTHER("run.dir", PATH, run.dir, "run", FREE,
@@ -158,8 +136,7 @@ static const option rows[] = {
         .also = "micro_batch_size, device_batch_size, per_device_batch_size"),
     CHOICE("train.precision", train.precision, "fp32", "fp32, bf16, fp16, fp8", RECORDED,
            .help = "type of activations and of the inputs of GEMMs; fp8 is bf16 with the GEMMs of "
-                   "the layers in fp8 (e4m3 with a factor for each 128 activations and each "
-                   "128 x 128 weights), which a CPU computes in bf16",
+                   "the layers in fp8 (precision.fp8), which a CPU computes in bf16",
            .also = "dtype"),
     CHOICE("train.recompute", train.recompute, "auto", "none, selective, full, auto", FREE,
            .help = "values that the backward pass recomputes instead of keeping them, with the "
@@ -606,6 +583,20 @@ static const option rows[] = {
            .help = "fp32 copy of narrower weights that receives the updates; auto keeps one"),
     CHOICE("precision.moments", precision.moments, "auto", STORED_WORDS, RECORDED,
            .help = "type of the optimizer's state; auto is fp32"),
+    CHOICE("precision.fp8", precision.fp8, "block", "block, tensor", FIXED,
+           .help = "numbers that share a factor with train.precision=fp8: block is 128 of an "
+                   "activation or gradient and 128 x 128 of a weight, all e4m3; tensor is a whole "
+                   "operand, with gradients in e5m2 and the factor of its largest magnitude in the "
+                   "last steps",
+           .also = "fp8_recipe"),
+    INT("precision.fp8_history", precision.fp8_history, "16", 1, 1024, FIXED, "steps",
+        .help = "steps whose largest magnitude gives an operand its factor with "
+                "precision.fp8=tensor",
+        .also = "amax_history_len, fp8_amax_history_len"),
+    INT("precision.fp8_margin", precision.fp8_margin, "0", 0, 16, FIXED, "",
+        .help = "powers of two that are left free above the largest magnitude with "
+                "precision.fp8=tensor",
+        .also = "fp8_margin"),
     REAL("precision.loss_scale.initial", precision.loss_scale.initial, "65536", 1, 0x1p32, RECORDED,
          .help = "first loss scale of fp16"),
     INT("precision.loss_scale.window", precision.loss_scale.window, "2000", 1, 1e9, RECORDED,

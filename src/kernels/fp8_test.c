@@ -5,6 +5,9 @@
 //
 // R, C and S round 128 numbers of a row, 128 of a column, and 128 x 128 numbers with one factor.
 // The sizes leave whole and broken blocks. Rows that are not finite reach the results.
+//
+// With a history, an operand has one factor; dy has the numbers of e5m2. The test keeps the largest
+// magnitudes of each step in a list, and takes factors from it as the definition says.
 #include "fixtures/kernels/sample_fixture.h"
 #include "kernels/interpret.h"
 
@@ -15,12 +18,13 @@
 
 #include <cmocka.h>
 
-enum { ROWS = 150, IN = 200, OUT = 140, EXPERTS = 3, SIDE = 128 };
+enum { ROWS = 150, IN = 200, OUT = 140, EXPERTS = 3, SIDE = 128, STEPS = 3, MARGIN = 1 };
 
 typedef struct linear {
     op_program *p;
-    tensor_id x, w, y, dy, dx, dw, offsets;
+    tensor_id x, w, y, dy, dx, dw, offsets, history;
     kern_interpret *it;
+    int window; // steps of a history; 0: blocks
 } linear;
 
 // ---- the naive product --------------------------------------------------------------------------
@@ -118,11 +122,11 @@ static void check_dw(field dy, field x, field dw)
 }
 
 // ---- layers -------------------------------------------------------------------------------------
-static tensor_id weight_grad(const linear *l)
+static tensor_id grad_of(const linear *l, tensor_id weight)
 {
     for (tensor_id t = 0; t < (tensor_id)l->p->tensor_count; t++) {
         const op_tensor *x = &l->p->tensors[t];
-        if (x->role == ROLE_WEIGHT_GRAD && x->of == l->w) return t;
+        if (x->role == ROLE_WEIGHT_GRAD && x->of == weight) return t;
     }
     return TENSOR_NONE;
 }
@@ -130,7 +134,8 @@ static tensor_id weight_grad(const linear *l)
 static void layer_make(arena *a, const backend_run *run, dtype type, bool experts, linear *l)
 {
     must(op_program_create(a, PURPOSE_TRAIN, type, DTYPE_F32, &l->p));
-    l->p->fp8 = FP8_BLOCK;
+    l->p->fp8 = l->window > 0 ? FP8_TENSOR : FP8_BLOCK;
+    l->p->fp8_margin = l->window > 0 ? MARGIN : 0;
     must(op_input(l->p, "x", extent_tokens(1), extent_of(IN), &l->x));
     must(op_tensor_make(l->p, "w", ROLE_WEIGHT, type, 2, extent_of(experts ? EXPERTS * OUT : OUT),
                         extent_of(IN), &l->w));
@@ -139,13 +144,19 @@ static void layer_make(arena *a, const backend_run *run, dtype type, bool expert
                             extent_of(0), &l->offsets));
         must(op_grouped_matmul(l->p, l->x, l->w, l->offsets, EXPERTS, &l->y));
     } else {
-        must(op_matmul(l->p, l->x, l->w, TENSOR_NONE, ACT_NONE, &l->y));
+        l->history = TENSOR_NONE;
+        if (l->window > 0) {
+            must(op_tensor_make(l->p, "history", ROLE_WEIGHT, DTYPE_F32, 2, extent_of(FP8_OPERANDS),
+                                extent_of(FP8_COLUMNS), &l->history));
+        }
+        const tensor_id in[4] = {l->x, l->w, TENSOR_NONE, l->history};
+        must(op_matmul_scaled(l->p, in, ACT_NONE, &l->y));
     }
     must(op_output(l->p, l->y));
     must(op_program_differentiate(l->p));
     l->dy = l->p->d_outputs[0];
     l->dx = l->p->d_inputs[0];
-    l->dw = weight_grad(l);
+    l->dw = grad_of(l, l->w);
     kern_interpret_config config = {.program = l->p,
                                     .context = &run->context,
                                     .loss_divisor = 1.0,
@@ -262,11 +273,130 @@ static void infinities_are_not_hidden(void **state)
     backend_runs_deinit(runs, count);
 }
 
+// ---- histories ----------------------------------------------------------------------------------
+// Returns the largest magnitude of a step's operand: at a different operand large every other step.
+static double size_of(int step, int operand)
+{
+    static const double usual[FP8_OPERANDS] = {3.0, 0.1, 1e-4};
+    return step % FP8_OPERANDS == operand ? 100.0 * usual[operand] : usual[operand];
+}
+
+static double most_of(const linear *l, tensor_id t)
+{
+    double most = 0.0;
+    for (int64_t e = 0; e < kern_interpret_elements(l->it, t); e++) {
+        most = fmax(most, fabs(kern_interpret_get(l->it, t, e)));
+    }
+    return most;
+}
+
+// The factor of an operand: the largest power of two that keeps the largest magnitude of the list
+// within the format, less MARGIN powers of two.
+static double factor_of(const double most[STEPS], int steps, int window, int operand)
+{
+    static const double first[FP8_OPERANDS] = {28.0, 1.75, 0.875 / 256};
+    const double top = operand == 2 ? 57344.0 : 448.0;
+    double largest = 0.0, factor = 0x1p-60;
+    for (int i = steps > window ? steps - window : 0; i < steps; i++)
+        largest = fmax(largest, most[i]);
+    if (largest == 0.0) largest = first[operand];
+    while (largest * factor * 2 <= top) factor *= 2;
+    return factor / (1 << MARGIN);
+}
+
+static field tensor_rounded(arena *a, field from, int operand, double factor)
+{
+    field to = from;
+    must(arena_new(a, from.rows * from.columns, &to.at));
+    for (int64_t e = 0; e < from.rows * from.columns; e++) {
+        const float x = (float)(from.at[e] * factor);
+        const float y =
+            operand == 2
+                ? f32_from_f8e5m2(f8e5m2_from_f32(x, ROUND_NEAREST_EVEN, OVERFLOW_SATURATE, 0))
+                : f32_from_f8e4m3(f8e4m3_from_f32(x, ROUND_NEAREST_EVEN, OVERFLOW_SATURATE, 0));
+        to.at[e] = (double)y / factor;
+    }
+    return to;
+}
+
+static void products_check(arena *a, const linear *l, const double factor[FP8_OPERANDS], dtype type)
+{
+    const field x = tensor_rounded(a, read_field(a, l, l->x), 0, factor[0]);
+    const field w = tensor_rounded(a, read_field(a, l, l->w), 1, factor[1]);
+    const field dy = tensor_rounded(a, read_field(a, l, l->dy), 2, factor[2]);
+    const field y = read_field(a, l, l->y), dx = read_field(a, l, l->dx);
+    const int64_t forward[2] = {1, 1}, back[2] = {1, IN};
+    for (int64_t e = 0; e < ROWS * OUT; e++) {
+        check_sum(x.at + e / OUT * IN, w.at + e % OUT * IN, IN, forward, y.at[e],
+                  tolerance_of(type));
+    }
+    for (int64_t e = 0; e < ROWS * IN; e++) {
+        check_sum(dy.at + e / IN * OUT, w.at + e % IN, OUT, back, dx.at[e], tolerance_of(type));
+    }
+    check_dw(dy, x, read_field(a, l, l->dw));
+}
+
+// Updates the history as the end of a step does.
+static void history_update(const backend_run *run, const linear *l, int window)
+{
+    const int64_t dims[2] = {FP8_OPERANDS, FP8_COLUMNS};
+    static step_block step;
+    arena *a = NULL;
+    must(arena_create("update", 0, &a));
+    kern_tensor counts = kt_make(a, DTYPE_F32, 2, dims), steps = kt_make(a, DTYPE_F32, 2, dims);
+    const tensor_id grad = grad_of(l, l->history);
+    for (int64_t e = 0; e < FP8_OPERANDS * FP8_COLUMNS; e++) {
+        kt_put(&counts, e, kern_interpret_get(l->it, grad, e));
+        kt_put(&steps, e, kern_interpret_get(l->it, l->history, e));
+    }
+    kern_call call = {.code = OP_FP8_HISTORY, .step = &step, .in = {counts, steps}, .out = {steps}};
+    call.attrs.fp8_steps = window;
+    must(kern_run(&run->context, &call));
+    for (int64_t e = 0; e < FP8_OPERANDS * FP8_COLUMNS; e++) {
+        kern_interpret_put(l->it, l->history, e, kt_get(&steps, e));
+    }
+    arena_destroy(a);
+}
+
+static void check_history(const backend_run *run, dtype type)
+{
+    if (run->backend->on_gpu && type == DTYPE_F32) return; // the emulator is slow
+    for (int window = 1; window <= 2; window++) {
+        arena *a = NULL;
+        linear l = {.window = window};
+        double most[FP8_OPERANDS][STEPS] = {{0}}, factor[FP8_OPERANDS];
+        must(arena_create("history", 0, &a));
+        layer_make(a, run, type, false, &l);
+        for (int step = 0; step < STEPS; step++) {
+            const tensor_id operands[FP8_OPERANDS] = {l.x, l.w, l.dy};
+            for (int o = 0; o < FP8_OPERANDS; o++) {
+                for (int64_t e = 0; e < kern_interpret_elements(l.it, operands[o]); e++) {
+                    const double x = test_uniform((uint64_t)step, o, e);
+                    kern_interpret_put(l.it, operands[o], e, size_of(step, o) * x * x * x);
+                }
+                factor[o] = factor_of(most[o], step, window, o);
+                most[o][step] = most_of(&l, operands[o]);
+            }
+            layer_run(&l, false);
+            products_check(a, &l, factor, type);
+            history_update(run, &l, window);
+        }
+        arena_destroy(a);
+    }
+}
+
+static void histories(void **state)
+{
+    (void)state;
+    every_backend(check_history);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_layers),
         cmocka_unit_test(experts),
+        cmocka_unit_test(histories),
         cmocka_unit_test(infinities_are_not_hidden),
     };
     return cmocka_run_group_tests_name("fp8", tests, NULL, NULL);

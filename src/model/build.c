@@ -52,6 +52,7 @@ static status program_begin(building *b, const char *prefix, built_program **out
                           &bp->p));
     bp->p->as_training = b->options->as_training;
     bp->p->fp8 = b->options->fp8;
+    bp->p->fp8_margin = b->options->fp8_margin;
     bp->c = (block_context){
         .p = bp->p, .spec = b->spec, .options = b->options, .prefix = prefix, .next = TENSOR_NONE};
     bp->recompute = b->options->recompute;
@@ -229,6 +230,7 @@ static status weight_make(building *b, const char *prefix, const block_weight *w
                        .decay = w->ndim == 2,
                        .in_gemm = w->in_gemm,
                        .is_matrix = w->is_matrix,
+                       .is_history = w->history,
                        .is_expert = w->cut_dim[AXIS_EP] >= 0,
                        .stripe = w->stripe,
                        .matrix_rows = w->matrix_rows,
@@ -439,7 +441,7 @@ static void totals(op_model *m, const decoder_spec *spec)
 {
     for (int64_t i = 0; i < m->weight_count; i++) {
         const int64_t count = m->weights[i].rows * m->weights[i].columns;
-        m->parameters += count;
+        if (!m->weights[i].is_history) m->parameters += count;
         if (m->weights[i].in_gemm) m->gemm_parameters += count;
     }
     const model_latent *l = &spec->latent;

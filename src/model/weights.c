@@ -394,7 +394,7 @@ static status weights_check(complaints *c, const safetensors *set, const decoder
 {
     for (int64_t i = 0; i < m->weight_count; i++) {
         hf_sources sources;
-        if (m->weights[i].is_adapter != adapter) continue;
+        if (m->weights[i].is_adapter != adapter || m->weights[i].is_history) continue;
         TRY(hf_sources_of(spec, &m->weights[i], &sources));
         for (int64_t s = 0; s < hf_source_count(&sources); s++) {
             char why[160];

@@ -28,12 +28,18 @@ status op_embedding_skip(op_program *p, const tensor_id in[4], int32_t skipped, 
 status op_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id bias, op_activation activation,
                  tensor_id *y)
 {
+    const tensor_id in[4] = {x, w, bias, TENSOR_NONE};
+    return op_matmul_scaled(p, in, activation, y);
+}
+
+status op_matmul_scaled(op_program *p, const tensor_id in[4], op_activation activation,
+                        tensor_id *y)
+{
     const bool apart = (p->purpose == PURPOSE_TRAIN || p->as_training) && activation != ACT_NONE;
     op_node node = op_node_of(OP_MATMUL);
-    node.in[0] = x;
-    node.in[1] = w;
-    node.in[2] = bias;
-    node.attrs.fp8 = p->fp8;
+    for (int i = 0; i < 4; i++) node.in[i] = in[i];
+    node.attrs.fp8 = p->fp8 == FP8_TENSOR && in[3] == TENSOR_NONE ? FP8_NONE : p->fp8;
+    node.attrs.fp8_margin = node.attrs.fp8 == FP8_TENSOR ? p->fp8_margin : 0;
     node.attrs.activation = apart ? ACT_NONE : activation;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     if (apart) return op_activate(p, node.out[0], activation, y);
@@ -373,7 +379,7 @@ status op_grouped_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id offs
     node.in[1] = w;
     node.in[2] = offsets;
     node.attrs.experts = experts;
-    node.attrs.fp8 = p->fp8;
+    node.attrs.fp8 = p->fp8 == FP8_BLOCK ? FP8_BLOCK : FP8_NONE;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     *y = node.out[0];
     return ST_OK;

@@ -7,6 +7,17 @@
 //           gradients have a factor for each 128 numbers along the dim that the product sums over,
 //           weights one for each 128 x 128 numbers. Each factor brings the largest magnitude of its
 //           block to 224 .. 448, the largest number of e4m3. No block depends on another one.
+//   tensor  delayed scaling, as in NVIDIA's Transformer Engine: an operand has one factor, which is
+//           that of the largest magnitude of the last N steps on all ranks, divided by 2^margin.
+//           Activations and weights are e4m3, gradients are e5m2. Larger numbers than the history
+//           has become the format's largest one.
+//
+// A history is a tensor with a row for each operand of a layer: x, w, dy. Column j stands for
+// magnitudes above 0.875 * 2^(j - 41), and holds the number of steps for which such a magnitude
+// still counts: N after a step that had one, one less after each other step. That is what a power
+// of two takes from a list of N magnitudes, and it has the same size for any N. A step's gradient
+// counts calls with such numbers in the same columns, so sums over micro-batches and ranks need no
+// other collective than a weight's gradient, and are positive in the same columns in any layout.
 //
 // A power of two rounds nothing, and an e4m3 number times a power of two is a bf16 number exactly.
 // So rounding the operands in place and multiplying them as bf16 is the product of the 8-bit
@@ -22,17 +33,20 @@
 extern "C" {
 #endif
 
-typedef enum fp8_recipe { FP8_NONE, FP8_BLOCK } fp8_recipe;
+typedef enum fp8_recipe { FP8_NONE, FP8_BLOCK, FP8_TENSOR } fp8_recipe;
 typedef enum fp8_format { FP8_E4M3, FP8_E5M2 } fp8_format;
-// The numbers of an operand that share a factor: 128 of a row, 128 of a column, 128 x 128.
-typedef enum fp8_block { FP8_OF_ROW, FP8_OF_COLUMN, FP8_OF_SQUARE } fp8_block;
+// The numbers of an operand that share a factor: 128 of a row, 128 of a column, 128 x 128, all.
+typedef enum fp8_block { FP8_OF_ROW, FP8_OF_COLUMN, FP8_OF_SQUARE, FP8_OF_ALL } fp8_block;
 
 enum {
     FP8_BLOCK_SIZE = 128,
     FP8_EXPONENT_MOST = 100, // of a factor: what it leaves is no subnormal number of bf16
     // NARROW_ROWS: of the factor of a row, whose byte is this exponent and the bias.
     FP8_ROW_EXPONENT_MOST = 127,
-    FP8_ROW_EXPONENT_BIAS = 128
+    FP8_ROW_EXPONENT_BIAS = 128,
+    FP8_OPERANDS = 3,     // rows of a history: x, w, dy
+    FP8_COLUMNS = 64,     // of a history
+    FP8_FIRST_CLASS = -40 // of column 0
 };
 
 static inline DEVICE_CODE uint32_t fp8_bits_of(float x)
@@ -65,6 +79,44 @@ static inline DEVICE_CODE int fp8_exponent(float most, fp8_format format, int li
     const int top = format == FP8_E4M3 ? 9 : 16, exponent = (int)(bits >> 23) - 126;
     const int k = top - ((bits & 0x7fffffu) > 0x600000u ? 1 : 0) - exponent;
     return k > limit ? limit : k;
+}
+
+// Returns the largest column of a history that counts a tensor with this largest magnitude; -1:
+// none, because it is 0, infinite or NaN.
+static inline DEVICE_CODE int fp8_column(float most)
+{
+    const uint32_t bits = fp8_bits_of(most) & 0x7fffffffu;
+    if (bits == 0 || bits >= 0x7f800000u) return -1;
+    const int column = 9 - fp8_exponent(most, FP8_E4M3, FP8_EXPONENT_MOST) - FP8_FIRST_CLASS;
+    return column < 0 ? 0 : column < FP8_COLUMNS ? column : FP8_COLUMNS - 1;
+}
+
+static inline DEVICE_CODE fp8_format fp8_format_of(int operand)
+{
+    return operand == 2 ? FP8_E5M2 : FP8_E4M3;
+}
+
+// Returns the exponent of the factor of an operand whose largest column that counts is `column`.
+// -1: none, as before the first step; its magnitudes are taken to be at most 28 (x), 1.75 (w), and
+// 0.875 * 2^-8 (dy).
+static inline DEVICE_CODE int fp8_column_exponent(int column, int operand, int margin)
+{
+    const int first = operand == 0 ? 5 : operand == 1 ? 1 : -8;
+    const int top = fp8_format_of(operand) == FP8_E4M3 ? 9 : 16;
+    return top - margin - (column >= 0 ? column + FP8_FIRST_CLASS : first);
+}
+
+static inline int fp8_history_exponent(const float row[FP8_COLUMNS], int operand, int margin)
+{
+    int column = FP8_COLUMNS - 1;
+    while (column >= 0 && !(row[column] > 0.0f)) column--;
+    return fp8_column_exponent(column, operand, margin);
+}
+
+// Returns what a column holds after a step that counted `calls` in it; `most`: steps of a history.
+static inline DEVICE_CODE float fp8_history_next(float steps, float calls, int most)
+{
+    return calls > 0.0f ? (float)most : steps > 1.0f ? steps - 1.0f : 0.0f;
 }
 
 // Returns the nearest number of the format, ties to even. Beyond its largest number: that number.

@@ -16,8 +16,20 @@ static void matmul_place(const op_program *p, const op_node *node, op_rule *rule
 {
     (void)p;
     // Cut by tokens; by columns of y; along K, where every rank has a term of y (and of the bias).
-    OP_RULES(rules, count, "0rr:0", "r00:1", "11p:p");
+    OP_RULES(rules, count, "0rrr:0", "r00r:1", "11pr:p");
     if (node->attrs.activation != ACT_NONE) *count -= 1; // not of a term
+}
+
+// Counts the magnitudes of the operands of a product in 8 bits.
+static status history_gradient(op_program *p, const op_node *node, tensor_id dy)
+{
+    op_node counts = op_node_of(OP_FP8_COUNTS);
+    if (!op_trains(p, node->in[3])) return ST_OK;
+    counts.in[0] = dy;
+    counts.in[1] = node->in[0];
+    counts.in[2] = node->in[1];
+    TRY(op_grad_weight(p, node->in[3], &counts.out[0]));
+    return op_append(p, OP_BACKWARD_WEIGHT, &counts, 0);
 }
 
 static op_cost matmul_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -35,6 +47,8 @@ static status matmul_gradient(op_program *p, const op_node *node)
     const tensor_id dy = op_grad_get(p, node->out[0]);
     op_node dx = op_node_of(OP_MATMUL_DX);
     dx.attrs.fp8 = node->attrs.fp8;
+    dx.attrs.fp8_margin = node->attrs.fp8_margin;
+    dx.in[3] = node->in[3];
     dx.in[0] = dy;
     dx.in[1] = node->in[1];
     if (op_wants_grad(p, node->in[0])) TRY(op_dequantize_again(p, node->in[1], &dx.in[1]));
@@ -42,11 +56,14 @@ static status matmul_gradient(op_program *p, const op_node *node)
     if (op_trains(p, node->in[1])) {
         op_node dw = op_node_of(OP_MATMUL_DW);
         dw.attrs.fp8 = node->attrs.fp8;
+        dw.attrs.fp8_margin = node->attrs.fp8_margin;
+        dw.in[2] = node->in[3];
         dw.in[0] = dy;
         dw.in[1] = node->in[0];
         TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
         TRY(op_append(p, OP_BACKWARD_WEIGHT, &dw, 0));
     }
+    TRY(history_gradient(p, node, dy));
     if (!op_trains(p, node->in[2])) return ST_OK;
     op_node db = op_node_of(OP_BIAS_DW);
     db.in[0] = dy;
@@ -57,10 +74,10 @@ static status matmul_gradient(op_program *p, const op_node *node)
 const op_kind op_row_matmul = {
     .code = OP_MATMUL,
     .name = "matmul",
-    .in = "fNK fMK fM",
+    .in = "fNK fMK fM sTJ",
     .out = "fNM",
     .made = "y",
-    .optional_in = 1u << 2,
+    .optional_in = 1u << 2 | 1u << 3,
     .kept_by_selective = true,
     .cost_class = COST_GEMM,
     .gemm = "NMK",
@@ -75,7 +92,7 @@ static void dx_place(const op_program *p, const op_node *node, op_rule *rules, i
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "0r0:0", "r11:1", "10p:p");
+    OP_RULES(rules, count, "0r0r:0", "r11r:1", "10pr:p");
 }
 
 static op_cost dx_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -87,10 +104,10 @@ static op_cost dx_cost(const op_program *p, const op_node *node, const extent_bi
 const op_kind op_row_matmul_dx = {
     .code = OP_MATMUL_DX,
     .name = "matmul_dx",
-    .in = "fNM fMK fNK",
+    .in = "fNM fMK fNK sTJ",
     .out = "fNK",
     .made = "dx",
-    .optional_in = 1u << 2,
+    .optional_in = 1u << 2 | 1u << 3,
     .kept_by_selective = true,
     .cost_class = COST_GEMM,
     .gemm = "NKM",
@@ -105,7 +122,7 @@ static void dw_place(const op_program *p, const op_node *node, op_rule *rules, i
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "00:p", "1r:0", "r1:1");
+    OP_RULES(rules, count, "00r:p", "1rr:0", "r1r:1");
 }
 
 static op_cost dw_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -117,9 +134,10 @@ static op_cost dw_cost(const op_program *p, const op_node *node, const extent_bi
 const op_kind op_row_matmul_dw = {
     .code = OP_MATMUL_DW,
     .name = "matmul_dw",
-    .in = "fNM fNK",
+    .in = "fNM fNK sTJ",
     .out = "gMK",
     .made = "dw",
+    .optional_in = 1u << 2,
     .accumulates = 1u,
     .kept_by_selective = true,
     .cost_class = COST_GEMM,

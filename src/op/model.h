@@ -48,6 +48,7 @@ typedef struct op_weight {
     bool is_matrix;      // Muon takes it: two-dim, neither embedding nor head
     bool frozen;         // not trained: it has no gradient and no optimizer state
     bool balanced;       // frozen, but moved by the load of experts at the end of a step
+    bool is_history;     // of factors in 8 bits: its gradient is counts, which no norm has
     bool is_expert;      // its rows are those of experts, which ranks along AXIS_EP share
     op_quant quant;      // frozen, and its rows are held as op/quantized.h says; columns: numbers
     dtype type;          // of the working copy, where no layer of this purpose uses it

@@ -66,6 +66,9 @@ NODISCARD status op_embedding_skip(op_program *p, const tensor_id in[4], int32_t
                                    tensor_id *x);
 NODISCARD status op_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id bias,
                            op_activation activation, tensor_id *y);
+// in: x, w, bias, the history of their factors in 8 bits.
+NODISCARD status op_matmul_scaled(op_program *p, const tensor_id in[4], op_activation activation,
+                                  tensor_id *y);
 NODISCARD status op_add(op_program *p, tensor_id a, tensor_id b, tensor_id *y);
 // delta TENSOR_NONE: *h (may be NULL then) is x itself.
 NODISCARD status op_rmsnorm(op_program *p, tensor_id x, tensor_id w, tensor_id delta, float eps,

@@ -17,9 +17,14 @@ extern "C" {
 //                  by rows (piece.whole_rows): x = -0 where the id is not in the piece
 //   EMBEDDING_DW   ids(N) dx(N,D)                                         -> += dtable(V,D); the
 //                  row of id attrs.skipped - 1 gets nothing
-//   MATMUL         x(N,K) w(M,K) [bias(M)]          -> y(N,M) = act(x w^T + bias)
-//   MATMUL_DX      dy(N,M) w(M,K) [before(N,K)]     -> dx(N,K) = before + dy w: the sum continues
-//   MATMUL_DW      dy(N,M) x(N,K)                   -> += dw(M,K) = dy^T x
+//   MATMUL         x(N,K) w(M,K) [bias(M)] [history(3,64)]
+//                                                   -> y(N,M) = act(x w^T + bias); with attrs.fp8
+//                  operands are rounded to 8 bits first (op/fp8.h); a history gives their factors
+//   MATMUL_DX      dy(N,M) w(M,K) [before(N,K)] [history]
+//                                                   -> dx(N,K) = before + dy w: the sum continues
+//   MATMUL_DW      dy(N,M) x(N,K) [history]         -> += dw(M,K) = dy^T x
+//   FP8_COUNTS     dy(N,M) x(N,K) w(M,K)            -> += counts(3,64)
+//   FP8_HISTORY    counts(3,64) steps(3,64)         -> steps (op/fp8.c)
 //   BIAS_DW        dy(N,M)                          -> += db(M)
 //   ADD            a b                              -> y = a + b
 //   ADD_BIAS       x(N,M) bias(M)                   -> y(N,M) = x + bias
@@ -276,6 +281,8 @@ extern "C" {
     X(MATMUL_DX, matmul_dx)               \
     X(MATMUL_DW, matmul_dw)               \
     X(BIAS_DW, bias_dw)                   \
+    X(FP8_COUNTS, fp8_counts)             \
+    X(FP8_HISTORY, fp8_history)           \
     X(ADD, add)                           \
     X(ADD_BIAS, add_bias)                 \
     X(SUM, sum)                           \

@@ -167,6 +167,8 @@ typedef struct op_attrs {
     bool kept;
     op_quant quant;               // DEQUANTIZE
     fp8_recipe fp8;               // MATMUL, GROUPED_MATMUL and their gradients: operands in 8 bits
+    int32_t fp8_margin;           // with a history: its factors are divided by 2^fp8_margin
+    int32_t fp8_steps;            // FP8_HISTORY: a magnitude counts in so many steps
     int32_t repeat;               // PACK, UNPACK: tiles of the same columns; 0: 1
     op_objective_attrs objective; // OBJECTIVE
 } op_attrs;
@@ -212,8 +214,9 @@ typedef struct op_program {
     op_purpose purpose;
     bool as_training; // generation: each value is rounded where training rounds it
     fp8_recipe fp8;   // of the products that op_matmul() and op_grouped_matmul() append
-    dtype compute;    // type of activations and working weights
-    dtype grad;       // type of weight-gradient accumulators
+    int32_t fp8_margin;
+    dtype compute; // type of activations and working weights
+    dtype grad;    // type of weight-gradient accumulators
     op_tensor *tensors;
     int64_t tensor_count, tensor_capacity;
     struct {

@@ -264,7 +264,7 @@ static status weight_from_files(void *context, int64_t weight, float *values)
 {
     const files_of *f = context;
     const op_weight *w = &f->plans->whole->weights[weight];
-    if (w->is_adapter) { // train_job_adapter() sets it
+    if (w->is_adapter || w->is_history) { // train_job_adapter() sets the first
         memset(values, 0, (size_t)(w->rows * w->columns) * sizeof(float));
         return ST_OK;
     }

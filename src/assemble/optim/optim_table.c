@@ -112,6 +112,17 @@ static status balance_program(arena *a, const op_model *m, const run_config *r, 
     return op_append(*out, OP_FORWARD, &node, 0);
 }
 
+// No optimizer moves the history of factors in 8 bits: the counts of a step do.
+static status history_emit(op_program *p, const run_config *r, int32_t index, const tensor_id in[2])
+{
+    op_node node = op_node_of(OP_FP8_HISTORY);
+    node.attrs.tensor_index = index;
+    node.attrs.fp8_steps = (int32_t)r->precision.fp8_history;
+    node.in[0] = in[0];
+    node.in[1] = in[1];
+    return op_append(p, OP_FORWARD, &node, 0);
+}
+
 status assemble_optimizer_programs(arena *a, const op_model *m, const run_config *r,
                                    const plan_mesh *mesh, op_program *const **out,
                                    const bool **whole)
@@ -138,6 +149,10 @@ status assemble_optimizer_programs(arena *a, const op_model *m, const run_config
                            extent_of(w->rows), columns_of(w), &weight));
         TRY(op_tensor_make(programs[i], "grad", ROLE_WEIGHT_GRAD, types.grads, w->ndim,
                            extent_of(w->rows), columns_of(w), &grad));
+        if (w->is_history) {
+            TRY(history_emit(programs[i], r, i, (const tensor_id[]){grad, weight}));
+            continue;
+        }
         TRY(optimizer->emit(programs[i], w, i, r, weight, grad));
         TRY(slots_give(programs[i], m, r, i));
     }

@@ -184,13 +184,32 @@ typedef struct cuda_gemm_args {
 } cuda_gemm_args;
 
 // ---- operands of products in 8 bits (fp8.cu) ----------------------------------------------------
-// Blocks begin anew after each `group` rows.
+// Blocks begin anew after each `group` rows. history: the row of the operand, whose number is
+// `operand`; NULL: blocks have factors. codes: rows of 8 bits along the summed dim, with factors by
+// blocks of it.
 typedef struct cuda_fp8_args {
     cuda_view in, out;
-    int64_t group;
+    uint8_t *codes;
+    float *scales;
+    const float *history;
+    int64_t group, code_stride, scale_stride;
     fp8_block block;
-    int32_t unused;
+    int32_t format, operand, margin, transposed, unused;
 } cuda_fp8_args;
+
+// partial (3, parts): largest magnitudes.
+typedef struct cuda_fp8_counts_args {
+    cuda_view x, w, dy, counts;
+    float *partial;
+    int64_t parts;
+    int32_t accumulate, unused;
+} cuda_fp8_counts_args;
+
+typedef struct cuda_fp8_history_args {
+    cuda_view counts, steps, out;
+    const step_block *step;
+    int32_t most, unused;
+} cuda_fp8_history_args;
 
 // ---- the head (head.cu) -------------------------------------------------------------------------
 // gradient has the bytes of logits, in another type perhaps; missing: only losses. The logits are
@@ -275,6 +294,10 @@ typedef struct cuda_sinks_args {
     X(cuda_gemm_f16_tn, cuda_gemm_args)              \
     X(cuda_gemm_plain, cuda_gemm_args)               \
     X(cuda_fp8_operand, cuda_fp8_args)               \
+    X(cuda_fp8_codes, cuda_fp8_args)                 \
+    X(cuda_fp8_most, cuda_fp8_counts_args)           \
+    X(cuda_fp8_counts, cuda_fp8_counts_args)         \
+    X(cuda_fp8_history, cuda_fp8_history_args)       \
     X(cuda_head_rows, cuda_head_args)                \
     X(cuda_head_stats, cuda_head_args)               \
     X(cuda_attention_merge, cuda_merge_args)         \

@@ -30,6 +30,7 @@ const kern_backend kern_backend_cuda = {
             [OP_MATMUL] = cuda_fp8_workspace,
             [OP_MATMUL_DX] = cuda_fp8_workspace,
             [OP_MATMUL_DW] = cuda_fp8_workspace,
+            [OP_FP8_COUNTS] = cuda_fp8_counts_workspace,
             [OP_GROUPED_MATMUL] = cuda_fp8_workspace,
             [OP_GROUPED_MATMUL_DX] = cuda_fp8_workspace,
         },

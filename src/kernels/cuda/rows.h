@@ -100,6 +100,8 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(MATMUL, matmul)                       \
     X(MATMUL_DX, matmul_dx)                 \
     X(MATMUL_DW, matmul_dw)                 \
+    X(FP8_COUNTS, fp8_counts)               \
+    X(FP8_HISTORY, fp8_history)             \
     X(STEP_BEGIN, step_begin)               \
     X(STEP_LOSS, step_loss)                 \
     X(GRAD_NORM, grad_norm)                 \
@@ -162,6 +164,7 @@ int64_t cuda_step_routes_workspace(const kern_call *call, int threads);
 int64_t cuda_muon_workspace(const kern_call *call, int threads);
 int64_t cuda_muon_update_workspace(const kern_call *call, int threads);
 int64_t cuda_fp8_workspace(const kern_call *call, int threads);
+int64_t cuda_fp8_counts_workspace(const kern_call *call, int threads);
 
 // Rounds the operands of a product in 8 bits: *call becomes `rounded`, the same with operands in
 // its workspace.

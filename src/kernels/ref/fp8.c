@@ -20,6 +20,18 @@ static void block_round(const kern_tensor *from, const kern_tensor *to, const in
     }
 }
 
+static void tensor_round(const kern_call *c, int operand, const kern_tensor *to)
+{
+    const kern_tensor *from = &c->in[operand];
+    const fp8_format format = fp8_format_of(fp8_operand_of(c, operand));
+    const int k = fp8_operand_exponent(c, operand);
+    for (int64_t i = 0; i < from->dims[0]; i++) {
+        for (int64_t j = 0; j < from->dims[1]; j++) {
+            ref_put(to, i, j, (double)fp8_rounded((float)ref_get(from, i, j), k, format));
+        }
+    }
+}
+
 static void operand_round(const kern_call *c, int operand, const kern_tensor *to)
 {
     const kern_tensor *from = &c->in[operand];
@@ -44,7 +56,10 @@ const kern_call *ref_fp8_operands(const kern_call *c, kern_call *rounded)
 {
     if (c->attrs.fp8 == FP8_NONE) return c;
     fp8_operands_move(c, DTYPE_F64, rounded);
-    for (int i = 0; i < 2; i++) operand_round(c, i, &rounded->in[i]);
+    for (int i = 0; i < 2; i++) {
+        if (c->attrs.fp8 == FP8_TENSOR) tensor_round(c, i, &rounded->in[i]);
+        if (c->attrs.fp8 == FP8_BLOCK) operand_round(c, i, &rounded->in[i]);
+    }
     return rounded;
 }
 
@@ -52,4 +67,44 @@ int64_t ref_fp8_workspace(const kern_call *c, int threads)
 {
     (void)threads;
     return fp8_operands_bytes(c, DTYPE_F64);
+}
+
+// ---- histories ----------------------------------------------------------------------------------
+
+status ref_fp8_counts(const kern_context *context, const kern_call *c)
+{
+    static const int operands[FP8_OPERANDS] = {1, 2, 0}; // x, w, dy
+    const kern_tensor *counts = &c->out[0];
+    (void)context;
+    if (!c->accumulate) ref_zero(counts);
+    for (int o = 0; o < FP8_OPERANDS; o++) {
+        const kern_tensor *t = &c->in[operands[o]];
+        float most = 0.0f;
+        for (int64_t i = 0; i < t->dims[0]; i++) {
+            for (int64_t j = 0; j < t->dims[1]; j++) {
+                const float magnitude = fabsf((float)ref_get(t, i, j));
+                if (!(magnitude <= most)) most = magnitude; // NaN stays
+            }
+        }
+        for (int j = fp8_column(most); j >= 0; j--) {
+            ref_put(counts, o, j, ref_get(counts, o, j) + 1.0);
+        }
+    }
+    return ST_OK;
+}
+
+status ref_fp8_history(const kern_context *context, const kern_call *c)
+{
+    const kern_tensor *counts = &c->in[0], *steps = &c->in[1], *out = &c->out[0];
+    (void)context;
+    if (ref_is_masked(&c->step->device)) return ST_OK;
+    for (int64_t i = 0; i < ref_rows(out); i++) {
+        for (int64_t j = 0; j < ref_columns(out); j++) {
+            const float calls = (float)ref_get(counts, i, j);
+            ref_put(
+                out, i, j,
+                (double)fp8_history_next((float)ref_get(steps, i, j), calls, c->attrs.fp8_steps));
+        }
+    }
+    return ST_OK;
 }

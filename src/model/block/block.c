@@ -201,13 +201,32 @@ static status quantize(block_context *c, tensor_id *w)
     return op_dequantize(c->p, *w, kind, declared->columns, w);
 }
 
+// Declares the history of the factors of a projection's operands, if they have one. It is fp32,
+// whatever the model's type.
+static status history_add(block_context *c, const linear_spec *spec, tensor_id *history)
+{
+    block_weight w = matrix_of(c, joined(c, spec->name, "fp8"), FP8_OPERANDS, FP8_COLUMNS, -1);
+    if (c->options->fp8 != FP8_TENSOR) return ST_OK;
+    if (w.name == NULL) return fail(ST_NO_MEMORY, "no memory for the name of a history");
+    w.init = INIT_ZEROS;
+    w.in_gemm = w.is_matrix = false;
+    w.history = true;
+    TRY(weight_add(c, &w, history));
+    block_fp32(c);
+    return ST_OK;
+}
+
 status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y)
 {
-    tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
+    tensor_id w = TENSOR_NONE, b = TENSOR_NONE, history = TENSOR_NONE;
     TRY(block_linear_weight(c, spec, &w));
     TRY(quantize(c, &w));
     if (spec->bias) TRY(linear_bias(c, spec, &b));
-    if (!block_adapter_begin(c, spec)) return op_matmul(c->p, x, w, b, spec->activation, y);
+    TRY(history_add(c, spec, &history));
+    if (!block_adapter_begin(c, spec)) {
+        const tensor_id in[4] = {x, w, b, history};
+        return op_matmul_scaled(c->p, in, spec->activation, y);
+    }
     const bool is_scaled = c->spec->adapter.dora; // all but the bias
     TRY(op_matmul(c->p, x, w, is_scaled ? TENSOR_NONE : b, ACT_NONE, y));
     TRY(block_adapter_add(c, spec, x, w, y));

@@ -23,6 +23,7 @@ typedef struct block_weight {
     bool in_gemm, is_matrix;
     bool fixed;    // no gradient trains it
     bool balanced; // fixed, but moved by the load of experts
+    bool history;  // of factors in 8 bits
     bool adapter;  // of an adapter; with one, all other weights are frozen
     op_quant quant;
     int8_t cut_dim[AXIS_COUNT];

@@ -444,7 +444,8 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
             // Gradients of whole experts are summed among the ranks that have the same expert
             // (plan/mesh.h), with all other sums of a step.
             if (is_whole_expert(c->how, cut_dim)) continue;
-            if (c->how->ordered) {
+            // Numbers of calls have the same sum in any order.
+            if (c->how->ordered && node->code != OP_FP8_COUNTS) {
                 return fail(ST_UNSUPPORTED,
                             "determinism.tp_shards: the gradient of %s is a sum over heads, which "
                             "has no order yet; use determinism.mode=fast, or layout.tp=1 with "

@@ -87,7 +87,7 @@ static bool norm_is_mine(const binder *b, int32_t weight)
     const op_weight *w = &in->m->weights[weight];
     const plan_mesh *mesh = &in->r->mesh;
     int32_t holders[PLAN_MAX_HOLDERS];
-    if (!b->out->holds[weight] || w->frozen) return false;
+    if (!b->out->holds[weight] || w->frozen || w->is_history) return false;
     const bool others = w->is_expert && mesh->whole_experts; // ranks of tp have other experts
     if (w->ways <= 1 && !others && mesh->at[AXIS_TP] != 0) return false;
     (void)plan_pipeline_holders(&in->pipe, weight, holders);

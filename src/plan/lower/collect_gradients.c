@@ -196,13 +196,16 @@ static status layer_terms_reduce(collector *c, int32_t layer, int32_t copies)
     for (int64_t u = 0; u < c->b->layers[layer].use_count; u++) {
         const weight_use *use = use_of(c, layer, u);
         if (copies_of(c, use->weight) != copies || bind_is_unsharded(c->b, use->weight)) continue;
-        ASSERT(!c->in->r->strict); // op_model_partition refuses
-        const int32_t buffer = use->buffer[0];
-        const plan_tensor *t = &c->in->p->tensors[buffer];
-        const int64_t count = t->ndim == 1 ? t->dims[0] : t->dims[0] * t->dims[1];
-        const plan_comm_item item = {.in = buffer, .out = buffer, .count = count};
-        comm.type = t->type;
-        TRY(collect_item(c, &comm, &item));
+        // In strict order counts alone have terms: their sum is exact (op_model_partition).
+        ASSERT(!c->in->r->strict || c->in->m->weights[use->weight].is_history);
+        for (int32_t i = 0; i < use->buffers; i++) {
+            const int32_t buffer = use->buffer[i];
+            const plan_tensor *t = &c->in->p->tensors[buffer];
+            const int64_t count = t->ndim == 1 ? t->dims[0] : t->dims[0] * t->dims[1];
+            const plan_comm_item item = {.in = buffer, .out = buffer, .count = count};
+            comm.type = t->type;
+            TRY(collect_item(c, &comm, &item));
+        }
     }
     return comm.items_count > 0 ? collect_comm(c, &comm, &note, -1, &c->last_compute) : ST_OK;
 }

@@ -143,7 +143,8 @@ static status tree_add(sums_walk *w, const verify_facts *f, int32_t action, veri
         if (last - first != 1)
             continue; // there is no sum to add to: a later check finds it missing
         verify_value *sum = &to->rows[first];
-        if (f->p->strict && !verify_order_is_right(f, &sum->terms, &part->terms)) {
+        if (f->p->strict && !verify_are_counts(w, &sum->terms) &&
+            !verify_order_is_right(f, &sum->terms, &part->terms)) {
             return order_fail(w, f, action, name_of, sum);
         }
         const int32_t maker = sum->maker;
@@ -385,7 +386,8 @@ static status norm_is_whole(const sums_walk *w, const verify_facts *f, int32_t a
     for (int32_t i = 0; i < f->p->model->weight_count; i++) {
         const op_weight *weight = &f->p->model->weights[i];
         const int32_t cells = norm_cells(f, weight);
-        for (int32_t cell = 0; cell < cells && !weight->frozen; cell++) {
+        const bool counts = !weight->frozen && !weight->is_history;
+        for (int32_t cell = 0; cell < cells && counts; cell++) {
             if (!norm_lacks(w, f, i, cell, &lack)) continue;
             return fail(ST_BROKEN_PLAN, "%s: the norm lacks elements [%lld, %lld) of %s",
                         verify_name(w->v, f->rank, action, name), (long long)lack.begin,

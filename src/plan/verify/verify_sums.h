@@ -51,6 +51,12 @@ static inline const char *verify_use_name(const sums_walk *w, int32_t source)
 {
     return w->model->layers[w->sources[source].layer].name;
 }
+// Whether the terms are numbers of calls, whose sum is exact, so it needs no order.
+static inline bool verify_are_counts(const sums_walk *w, const verify_terms *terms)
+{
+    if (terms->count == 0) return false;
+    return w->model->weights[w->sources[terms->rows[0].source].weight].is_history;
+}
 
 // verify_reduce.c
 NODISCARD status verify_rendezvous_sums(sums_walk *w);
