@@ -221,7 +221,7 @@ static status build_attention_documents_dropout(op_program *p)
 static status build_attention_capped_sinks(op_program *p)
 {
     enum { VALUE = HEAD_DIM + 1 };
-    tensor_id in[6] = {0, 0, 0, TENSOR_NONE, TENSOR_NONE, 0}, y;
+    tensor_id in[7] = {0, 0, 0, TENSOR_NONE, TENSOR_NONE, 0, TENSOR_NONE}, y;
     op_attrs attrs = attention_attrs(KV);
     attrs.cap = 0.4f;
     attrs.value_dim = VALUE;

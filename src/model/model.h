@@ -209,7 +209,10 @@ typedef struct model_options {
     // Patterns (fnmatch) of the names of weights to freeze, e.g. "layers.0.*". Training only.
     option_list freeze;
     bool documents; // packed: attention stays within a document
-    bool logits;    // EVALUATE: the logits of all rows (fp32) are boundary output 0 of the head
+    // PREFILL, DECODE: the cache is a pool of `pages` pages of `page` tokens, and each sequence has
+    // a table of some (batch tensor "pages"); page 0: each sequence has rows of its own
+    int64_t page, pages;
+    bool logits; // EVALUATE: the logits of all rows (fp32) are boundary output 0 of the head
     op_objective_attrs objective; // kind OBJECTIVE_NONE: the mean of the token losses
     bool losses; // EVALUATE: the loss of every row (fp32) is the head's next boundary output
     // PREFILL, DECODE: values have the bits of training, and the loss of the drawn token (fp32, B)

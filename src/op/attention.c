@@ -186,18 +186,31 @@ static status attention_infer(op_program *p, op_node *node, uint32_t wanted)
 static void attention_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     (void)p;
-    (void)node;
-    OP_RULES(rules, count, "00000r:00", "111rr0:11"); // by whole sequences; by heads
+    if (node->in[6] != TENSOR_NONE) {
+        OP_RULES(rules, count, "111rr0r:11"); // all sequences share the pages
+    } else {
+        OP_RULES(rules, count, "00000r0:00", "111rr00:11"); // by whole sequences; by heads
+    }
 }
 
 static void attention_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
                           op_node *piece)
 {
     (void)p;
-    if (rule != 2) return;
+    if (rule != (node->code == OP_ATTENTION && node->in[6] != TENSOR_NONE ? 1 : 2)) return;
     piece->attrs.heads = node->attrs.heads / ways;
     piece->attrs.kv_heads = node->attrs.kv_heads / ways;
     piece->piece.first_head = node->piece.first_head + at * piece->attrs.heads;
+}
+
+double op_cache_rows(const op_program *p, const op_node *node, tensor_id t,
+                     const extent_binding *bound)
+{
+    const double rows = op_dim(p, t, 0, bound);
+    if (node->attrs.page == 0) return rows;
+    const tensor_id pages = node->in[node->code == OP_ATTENTION ? 6 : 7];
+    const double most = op_dim(p, pages, 0, bound) * (double)node->attrs.page;
+    return rows < most ? rows : most; // the pool may be smaller, or have other sequences' pages
 }
 
 // Returns the pairs of a query and a key that it sees, over all sequences. With a cache it is the
@@ -210,7 +223,7 @@ static double attention_pairs(const op_program *p, const op_node *node, tensor_i
     const double seqs = (double)max_i64(bound->value[EXTENT_SEQS], 1);
     const double ways = (double)max_i64(node->piece.cp_ways, 1);
     const double queries = ways * op_dim(p, q, 0, bound) / seqs;
-    const double keys = node->piece.ring ? queries : op_dim(p, k, 0, bound) / seqs;
+    const double keys = node->piece.ring ? queries : op_cache_rows(p, node, k, bound) / seqs;
     const double before = keys - queries; // keys before the first query
     const double most = window > 0 ? (double)window : keys;
     double growing = most - before; // queries that see all keys before them
@@ -310,10 +323,10 @@ static void attention_check(const op_facts *f)
 const op_kind op_row_attention = {
     .code = OP_ATTENTION,
     .name = "attention",
-    .in = "fNC fSE fSV iZ iB fH",
+    .in = "fNC fSE fSV iZ iB fH iQ",
     .out = "fNY sNH",
     .made = "y lse",
-    .optional_in = 1u << 3 | 1u << 4 | 1u << 5,
+    .optional_in = 1u << 3 | 1u << 4 | 1u << 5 | 1u << 6,
     .kept_by_selective = true,
     .cost_class = COST_ATTENTION,
     .step_reads = STEP_FIELD_HOST,

@@ -105,14 +105,14 @@ status op_rope(op_program *p, tensor_id x, tensor_id positions, tensor_id table,
 status op_attention(op_program *p, tensor_id q, tensor_id k, tensor_id v, tensor_id documents,
                     tensor_id lengths, const op_attrs *attrs, tensor_id *y)
 {
-    return op_attention_sinks(p, (const tensor_id[6]){q, k, v, documents, lengths, TENSOR_NONE},
-                              attrs, y);
+    const tensor_id in[7] = {q, k, v, documents, lengths, TENSOR_NONE, TENSOR_NONE};
+    return op_attention_sinks(p, in, attrs, y);
 }
 
-status op_attention_sinks(op_program *p, const tensor_id in[6], const op_attrs *attrs, tensor_id *y)
+status op_attention_sinks(op_program *p, const tensor_id in[7], const op_attrs *attrs, tensor_id *y)
 {
     op_node node = op_node_of(OP_ATTENTION);
-    for (int i = 0; i < 6; i++) node.in[i] = in[i];
+    for (int i = 0; i < 7; i++) node.in[i] = in[i];
     node.attrs.heads = attrs->heads;
     node.attrs.kv_heads = attrs->kv_heads;
     node.attrs.head_dim = attrs->head_dim;
@@ -121,6 +121,7 @@ status op_attention_sinks(op_program *p, const tensor_id in[6], const op_attrs *
     node.attrs.scale = attrs->scale;
     node.attrs.cap = attrs->cap;
     node.attrs.in_tiles = attrs->in_tiles;
+    node.attrs.page = attrs->page;
     if (attrs->scale == 0.0f && attrs->head_dim > 0) {
         node.attrs.scale = (float)(1.0 / sqrt((double)attrs->head_dim));
     }
@@ -133,11 +134,14 @@ status op_attention_sinks(op_program *p, const tensor_id in[6], const op_attrs *
     return ST_OK;
 }
 
-status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id cache)
+status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id pages, int32_t page,
+                       tensor_id cache)
 {
     op_node node = op_node_of(OP_CACHE_APPEND);
     node.in[0] = x;
     node.in[1] = lengths;
+    node.in[2] = pages;
+    node.attrs.page = page;
     node.out[0] = cache;
     return op_append(p, OP_FORWARD, &node, 0);
 }

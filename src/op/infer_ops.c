@@ -15,8 +15,11 @@ static status cache_append_infer(op_program *p, op_node *node, uint32_t wanted)
 static void cache_append_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     (void)p;
-    (void)node;
-    OP_RULES(rules, count, "00:0", "1r:1"); // by whole sequences; by heads
+    if (node->in[2] != TENSOR_NONE) {
+        OP_RULES(rules, count, "1rr:1"); // all sequences share the pages
+    } else {
+        OP_RULES(rules, count, "000:0", "1r0:1"); // by whole sequences; by heads
+    }
 }
 
 static op_cost cache_append_cost(const op_program *p, const op_node *node,
@@ -31,9 +34,10 @@ static op_cost cache_append_cost(const op_program *p, const op_node *node,
 const op_kind op_row_cache_append = {
     .code = OP_CACHE_APPEND,
     .name = "cache_append",
-    .in = "fNE iB",
+    .in = "fNE iB iQ",
     .out = "fSE",
     .made = "cache",
+    .optional_in = 1u << 2,
     .inplace = {-1, -1, -1, -1},
     .infer = cache_append_infer,
     .place = cache_append_place,

@@ -172,7 +172,7 @@ static op_cost cached_cost(const op_program *p, const op_node *node, const exten
     const double rank = op_dim(p, node->in[2], 1, bound),
                  rotated = op_dim(p, node->in[3], 1, bound);
     const double seqs = (double)max_i64(bound->value[EXTENT_SEQS], 1);
-    const double keys = op_dim(p, node->in[2], 0, bound) / seqs;
+    const double keys = op_cache_rows(p, node, node->in[2], bound) / seqs;
     op_cost cost = op_cost_bytes(p, node, bound);
     cost.flops = queries * (2.0 * op_elements(p, node->in[1], bound) +
                             (double)node->attrs.heads * keys * (4.0 * rank + 2.0 * rotated + 6.0));
@@ -188,9 +188,10 @@ static void cached_check(const op_facts *f)
 const op_kind op_row_latent_cached = {
     .code = OP_LATENT_CACHED,
     .name = "latent_cached",
-    .in = "fNC fER fSR fSP iB iN fTP",
+    .in = "fNC fER fSR fSP iB iN fTP iQ",
     .out = "fNV",
     .made = "y",
+    .optional_in = 1u << 7,
     .cost_class = COST_ATTENTION,
     .inplace = {-1, -1, -1, -1},
     .infer = cached_infer,
@@ -199,10 +200,10 @@ const op_kind op_row_latent_cached = {
     .check = cached_check,
 };
 
-status op_latent_cached(op_program *p, const tensor_id in[7], const op_attrs *attrs, tensor_id *y)
+status op_latent_cached(op_program *p, const tensor_id in[8], const op_attrs *attrs, tensor_id *y)
 {
     op_node node = op_node_of(OP_LATENT_CACHED);
-    for (int i = 0; i < 7; i++) node.in[i] = in[i];
+    for (int i = 0; i < 8; i++) node.in[i] = in[i];
     node.attrs = *attrs;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     *y = node.out[0];

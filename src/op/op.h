@@ -80,14 +80,16 @@ NODISCARD status op_rope(op_program *p, tensor_id x, tensor_id positions, tensor
 NODISCARD status op_attention(op_program *p, tensor_id q, tensor_id k, tensor_id v,
                               tensor_id documents, tensor_id lengths, const op_attrs *attrs,
                               tensor_id *y);
-// The same with sinks. in: q, k, v, documents, lengths, sinks.
-NODISCARD status op_attention_sinks(op_program *p, const tensor_id in[6], const op_attrs *attrs,
+// The same with sinks and pages. in: q, k, v, documents, lengths, sinks, pages.
+NODISCARD status op_attention_sinks(op_program *p, const tensor_id in[7], const op_attrs *attrs,
                                     tensor_id *y);
-NODISCARD status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id cache);
+// pages: TENSOR_NONE, or tables of pages with `page` rows each.
+NODISCARD status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id pages,
+                                 int32_t page, tensor_id cache);
 // Rotates q and k and joins them with v: LATENT in op_codes.h.
 NODISCARD status op_latent(op_program *p, const tensor_id in[5], const op_attrs *attrs,
                            tensor_id out[3]);
-NODISCARD status op_latent_cached(op_program *p, const tensor_id in[7], const op_attrs *attrs,
+NODISCARD status op_latent_cached(op_program *p, const tensor_id in[8], const op_attrs *attrs,
                                   tensor_id *y);
 NODISCARD status op_route(op_program *p, tensor_id logits, int32_t top_k, bool normalize,
                           tensor_id *ids, tensor_id *weights);

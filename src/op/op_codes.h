@@ -50,23 +50,26 @@ extern "C" {
 //                  heads (values), are copied; table row: D/2 cosines, D/2 sines (attention factor
 //                  included); attrs.inverse: the inverse rotation
 //   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] [sinks(H)]
-//                                                   -> y(N,H*D) lse(N,H)
+//                  [pages(B*S_max/P)]              -> y(N,H*D) lse(N,H)
 //                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v
 //                  are (B*S_max, KV*D), query t of T has position lengths[b] - T + t, keys <
-//                  lengths[b]. With piece.cp_ways = W > 1: Nk = W N, gathered rows;
-//                  documents(Nk) by position; or, with piece.ring, Nk = N: the rows of rank
-//                  piece.key_at, and the result over them alone. With piece.seq_ways =
-//                  H a sequence has H times its rows in other operations. With attrs.value_dim = V
-//                  heads of v and y have V columns instead of D. attrs.cap caps scores. A sink is
-//                  the score of a key that every query sees and whose value is 0; lse counts it
+//                  lengths[b]. With pages too (attrs.page = P rows of a page), k, v are pools of
+//                  pages for all sequences, and row s of sequence b is row s % P of its page
+//                  pages[b * S_max / P + s / P], S_max rounded up to whole pages. With
+//                  piece.cp_ways = W > 1: Nk = W N, gathered rows; documents(Nk) by position; or,
+//                  with piece.ring, Nk = N: the rows of rank piece.key_at, and the result over
+//                  them alone. With piece.seq_ways = H a sequence has H times its rows in other
+//                  operations. With attrs.value_dim = V heads of v and y have V columns instead of
+//                  D. attrs.cap caps scores. A sink is the score of a key that every query sees
+//                  and whose value is 0; lse counts it
 //   ATTENTION_MERGE a(N,H*D) lse_a(N,H) b lse_b    -> y(N,H*D) lse(N,H): attention over the keys of
 //                  both
 //   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv; with piece.shards > 0 the
 //                  queries of shard piece.first_shard only (op/zigzag.h): their rows of dq,
 //                  their terms of dk and dv
 //   SINKS_DW       dy y lse sinks(H)                -> += dsinks(H)
-//   CACHE_APPEND   x(N,KV*D) lengths(B)             -> cache(B*S_max, KV*D): rows lengths[b]-T ..
-//                  lengths[b]-1
+//   CACHE_APPEND   x(N,KV*D) lengths(B) [pages]     -> cache(B*S_max, KV*D): rows lengths[b]-T ..
+//                  lengths[b]-1; pages as in ATTENTION
 //   SWIGLU         h(N,2F)                          -> a(N,F) = silu(h[:, :F]) * h[:, F:]
 //   SWIGLU_BWD     h da                             -> dh(N,2F)
 //   CLAMPED_GATE   h(N,2F)                          -> a(N,F) = (1 + u) g sigmoid(attrs.scale g);
@@ -229,9 +232,9 @@ extern "C" {
 //   LATENT_BWD     dq dk dv positions table         -> dq dkv
 //   LATENT_DR      dk positions table               -> dr(N,P): the sum over heads
 //   LATENT_CACHED  q(N,H*D) w(H*(D-P+V),R) c(B*S_max,R) r(B*S_max,P) lengths(B) positions(N)
-//                  table                            -> y(N,H*V): attention over a cache of latent
-//                  rows c and rotated rows r; query t of T is as in ATTENTION. w makes a head's
-//                  keys and values of c
+//                  table [pages]                    -> y(N,H*V): attention over a cache of latent
+//                  rows c and rotated rows r; query t of T and pages are as in ATTENTION. w makes
+//                  a head's keys and values of c
 #define OP_TABLE(X)     \
     OP_TABLE_COMPUTE(X) \
     OP_TABLE_COMMUNICATE(X)

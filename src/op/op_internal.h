@@ -78,6 +78,9 @@ static inline bool op_has_out(const op_facts *f, int operand)
 }
 // Checks that rows (letter N) are whole sequences, and those of a cache (letter S) whole caches.
 void op_check_sequences(const op_facts *f);
+// Returns the rows of a cache (operand `t` of the node) that the sequences of a call can have.
+double op_cache_rows(const op_program *p, const op_node *node, tensor_id t,
+                     const extent_binding *bound);
 
 // ---- placement (op/place.c) ---------------------------------------------------------------------
 // Sets rule 0, all replicate, and then the rules of `texts`.

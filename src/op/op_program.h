@@ -120,6 +120,7 @@ static inline op_columns op_columns_of(const op_piece *piece, int64_t columns)
 
 // Attributes of an operation. One flat struct for all operations: plain data is easy to print, hash
 // and compare.
+enum { OP_PAGE = 16 }; // rows of a page of the caches that the program plans
 typedef struct op_attrs {
     op_activation activation;
     int32_t heads, kv_heads, head_dim;
@@ -158,6 +159,7 @@ typedef struct op_attrs {
     float loss_weight; // HEAD_LOSS: factor of its gradients, in call.loss_divisor; 0: 1
     bool sinks;        // ATTENTION_BWD: lse counts a sink
     bool in_tiles;     // ATTENTION: the sums over keys of one query are those of many
+    int32_t page;      // CACHE_APPEND, ATTENTION, LATENT_CACHED: rows of a page of the cache
     float beta1, beta2, weight_decay, momentum, lr_scale;
     mesh_axis axis; // of communications
     bool stacked;   // ALL_GATHER

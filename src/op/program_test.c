@@ -168,7 +168,7 @@ static void test_generation(void **state)
     MUST(op_input(p, "k", extent_tokens(1), extent_of(12), &k));
     MUST(op_tensor_make(p, "lengths", ROLE_BATCH, DTYPE_I32, 1, sequences, extent_of(0), &lengths));
     MUST(op_tensor_make(p, "k_cache", ROLE_CACHE, DTYPE_BF16, 2, cached, extent_of(12), &cache));
-    MUST(op_cache_append(p, k, lengths, cache));
+    MUST(op_cache_append(p, k, lengths, TENSOR_NONE, 0, cache));
     op_attrs attrs = op_node_of(OP_ATTENTION).attrs;
     attrs.heads = 4;
     attrs.kv_heads = 2;

@@ -289,5 +289,11 @@ void op_check_sequences(const op_facts *f)
     const int64_t lengths = op_fact(f, 'B');
     if (lengths < 0) return;
     ASSERT(lengths * f->seq == rows);
-    ASSERT(lengths * f->cache_seq == op_fact(f, 'S'));
+    const int64_t pages = op_fact(f, 'Q'), page = f->attrs->page;
+    if (pages < 0) {
+        ASSERT(lengths * f->cache_seq == op_fact(f, 'S'));
+        return;
+    }
+    ASSERT(page > 0 && op_fact(f, 'S') % page == 0);
+    ASSERT(lengths == 0 || (pages % lengths == 0 && pages / lengths * page >= f->cache_seq));
 }

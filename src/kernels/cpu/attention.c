@@ -76,7 +76,8 @@ status attention_check(const kern_call *call, const kern_tensor *k, const kern_t
                         (long long)call->cache_seq, (long long)b, (long long)length);
         }
     }
-    return ST_OK;
+    if (lengths == NULL) return ST_OK;
+    return cpu_pages_check(call, &call->in[6], lengths, call->in[1].dims[0]);
 }
 
 attention_sequence attention_sequence_of(const kern_call *call, const kern_tensor *k,
@@ -84,8 +85,13 @@ attention_sequence attention_sequence_of(const kern_call *call, const kern_tenso
 {
     attention_sequence s = {.query_row = sequence * call->seq};
     if (lengths != NULL) {
+        const kern_tensor *pages = &call->in[6];
         s.keys = tensor_int(lengths, sequence);
-        s.key_row = sequence * call->cache_seq;
+        if (tensor_has(pages)) {
+            s.pages = cpu_pages_of(pages, sequence, attention_sequences(call));
+        } else {
+            s.key_row = sequence * call->cache_seq;
+        }
     } else {
         ASSERT(call->seq > 0); // no rows, no task
         s.keys = k->dims[0] / attention_sequences(call);
@@ -267,6 +273,8 @@ static void tile_task(void *context, int64_t index, int thread)
         .k_stride = k->strides[0],
         .v_stride = v->strides[0],
         .y_stride = y->strides[0],
+        .pages = s.pages,
+        .page = c->attrs.page,
         .dropout = c->attrs.dropout,
         .scratch = (float *)c->workspace + thread * job->scratch,
     };
@@ -335,6 +343,8 @@ static void piece_task(void *context, int64_t index, int thread)
         .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * value),
         .k_stride = k->strides[0],
         .v_stride = v->strides[0],
+        .pages = s.pages,
+        .page = c->attrs.page,
         .highest = result,
         .sum = result + 1,
         .out = result + PIECE_OUT,

@@ -41,6 +41,8 @@ typedef struct cpu_attention_tile {
     int64_t ways, turns;                 // keys are rows gathered from `ways` ranks (op/zigzag.h)
     zigzag_run key_runs[ATTENTION_RUNS]; // by position; row: counted in keys, as sums are
     int64_t key_run_count;
+    const int32_t *pages; // of the sequence, each with `page` rows of k and v; NULL: none
+    int64_t page;
     int64_t window;      // 0: none
     float scale, cap;    // cap 0: none
     cpu_span q, k, v, y; // first query's, first key's; y: result, backward: input
@@ -64,6 +66,23 @@ typedef struct cpu_attention_tile {
     int64_t dy_stride, dq_stride;
     float *dk, *dv;
 } cpu_attention_tile;
+
+// Returns the row of a cache with the key of a sequence, and the number of rows from there on that
+// are one after the other.
+static inline int64_t attention_page_row(const int32_t *pages, int64_t page, int64_t key,
+                                         int64_t *run)
+{
+    const int64_t at = key % page;
+    *run = page - at;
+    return (int64_t)pages[key / page] * page + at;
+}
+
+// The same in any call.
+static inline int64_t attention_key_row(const cpu_attention_tile *t, int64_t key, int64_t *run)
+{
+    if (t->pages != NULL) return attention_page_row(t->pages, t->page, key, run);
+    return zigzag_row(t->ways, t->turns, t->keys, key, run);
+}
 
 // dim: the larger of a head's columns of keys and of values.
 int64_t cpu_attention_scratch(int64_t dim, bool backward); // in floats
@@ -95,6 +114,8 @@ typedef struct cpu_attention_chunk {
     float scale, cap;
     cpu_span q, k, v; // first head's; key 0's
     int64_t k_stride, v_stride;
+    const int32_t *pages; // as in cpu_attention_tile
+    int64_t page;
     // Results of each head: highest score (in units of log 2), sum, output (value_dim) before the
     // division by the sum.
     float *highest, *sum, *out;
@@ -111,7 +132,8 @@ int64_t attention_wide(const kern_call *call);
 // The shape of one sequence of a call.
 typedef struct attention_sequence {
     int64_t query_row, key_row, keys;
-    int64_t position; // of query 0
+    int64_t position;     // of query 0
+    const int32_t *pages; // NULL: key 0 is in row key_row, and the others follow it
 } attention_sequence;
 // Writes the keys of a sequence, and the documents of all its positions, into the tile.
 void attention_keys(const kern_call *call, const kern_tensor *documents, int64_t sequence,

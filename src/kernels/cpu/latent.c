@@ -168,6 +168,16 @@ static double dot(const float *a, const float *b, int64_t n)
     return sum;
 }
 
+// Returns the row with key s of the sequence of query n.
+static int64_t cached_row(const kern_call *c, int64_t n, int64_t s)
+{
+    const kern_tensor *pages = &c->in[7];
+    const int64_t b = n / c->seq, page = c->attrs.page;
+    if (!tensor_has(pages)) return b * c->cache_seq + s;
+    const int32_t *of = cpu_pages_of(pages, b, c->in[4].dims[0]);
+    return (int64_t)of[s / page] * page + s % page;
+}
+
 // Computes y of one head of query n over `keys` cached rows. `work`: scores, the query in the space
 // of latent rows, the mean of latent rows, a row.
 static void cached_query(const cached_job *job, int64_t n, int64_t h, int64_t keys, float *work)
@@ -176,7 +186,7 @@ static void cached_query(const cached_job *job, int64_t n, int64_t h, int64_t ke
     const cpu_vec *vec = job->rows.vec;
     const latent *l = &job->l;
     const kern_tensor *w = &c->in[1], *rows = &c->in[2];
-    const int64_t rank = job->rank, first = n / c->seq * c->cache_seq;
+    const int64_t rank = job->rank;
     const int64_t of = h * (l->plain + l->value);
     float *p = work, *query = p + c->cache_seq, *mean = query + rank, *row = mean + rank;
     float head[ROPE_MOST], rotated[ROPE_MOST], narrow[ROPE_MOST];
@@ -191,8 +201,8 @@ static void cached_query(const cached_job *job, int64_t n, int64_t h, int64_t ke
     }
     double highest = -HUGE_VAL, sum = 0.0;
     for (int64_t s = 0; s < keys; s++) {
-        vec->cast(cpu_span_fp32(row), at(rows, first + s, 0), rank);
-        vec->cast(cpu_span_fp32(narrow), at(&c->in[3], first + s, 0), l->rope);
+        vec->cast(cpu_span_fp32(row), at(rows, cached_row(c, n, s), 0), rank);
+        vec->cast(cpu_span_fp32(narrow), at(&c->in[3], cached_row(c, n, s), 0), l->rope);
         const double score = dot(query, row, rank) + dot(rotated, narrow, l->rope);
         p[s] = (float)(score * (double)c->attrs.scale);
         highest = (double)p[s] > highest ? (double)p[s] : highest;
@@ -202,7 +212,8 @@ static void cached_query(const cached_job *job, int64_t n, int64_t h, int64_t ke
         sum += (double)p[s];
     }
     for (int64_t s = 0; s < keys; s++) {
-        vec->scale(cpu_span_fp32(row), at(rows, first + s, 0), (float)((double)p[s] / sum), rank);
+        vec->scale(cpu_span_fp32(row), at(rows, cached_row(c, n, s), 0),
+                   (float)((double)p[s] / sum), rank);
         vec->add(cpu_span_fp32(mean), cpu_span_fp32(mean), cpu_span_fp32(row), rank);
     }
     for (int64_t j = 0; j < l->value; j++) {
@@ -240,6 +251,7 @@ status cpu_latent_cached(const kern_context *context, const kern_call *call)
         return fail(ST_DATA, "latent_cached over %lld positions: sequence %lld has %lld",
                     (long long)call->cache_seq, (long long)b, (long long)length);
     }
+    TRY(cpu_pages_check(call, &call->in[7], &call->in[4], call->in[2].dims[0]));
     kern_parallel(context->pool, call->in[0].dims[0] * job.l.heads, cached_task, &job);
     return ST_OK;
 }

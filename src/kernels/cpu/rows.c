@@ -134,6 +134,28 @@ status cpu_gather(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
+status cpu_pages_check(const kern_call *call, const kern_tensor *pages, const kern_tensor *lengths,
+                       int64_t rows)
+{
+    const int64_t page = call->attrs.page, sequences = lengths->dims[0];
+    if (!tensor_has(pages)) return ST_OK;
+    if (pages->type != DTYPE_I32) {
+        return fail(ST_UNSUPPORTED, "backend cpu: pages in %s, not in i32",
+                    dtype_name(pages->type));
+    }
+    for (int64_t b = 0; b < sequences; b++) {
+        const int32_t *of = cpu_pages_of(pages, b, sequences);
+        const int64_t used = (tensor_int(lengths, b) + page - 1) / page;
+        for (int64_t i = 0; i < used; i++) {
+            if (of[i] >= 0 && of[i] < rows / page) continue;
+            return fail(ST_DATA, "%s: page %lld of sequence %lld is %d of %lld",
+                        op_kind_of(call->code)->name, (long long)i, (long long)b, (int)of[i],
+                        (long long)(rows / page));
+        }
+    }
+    return ST_OK;
+}
+
 // Row t of T goes to cached position lengths[b] - T + t. Positions before 0 are padding at the
 // front of a prompt that is shorter than T and are skipped.
 static void append_task(void *context, int64_t index, int thread)
@@ -146,8 +168,14 @@ static void append_task(void *context, int64_t index, int thread)
         const int64_t b = i / c->seq, t = i % c->seq;
         const int64_t position = tensor_int(&c->in[1], b) - c->seq + t;
         if (position < 0) continue;
-        job->vec->cast(tensor_row(&c->out[0], b * c->cache_seq + position),
-                       tensor_row(&c->in[0], i), piece.columns);
+        const kern_tensor *pages = &c->in[2];
+        int64_t row = b * c->cache_seq + position;
+        if (tensor_has(pages)) {
+            const int64_t page = c->attrs.page;
+            const int32_t *of = cpu_pages_of(pages, b, c->in[1].dims[0]);
+            row = (int64_t)of[position / page] * page + position % page;
+        }
+        job->vec->cast(tensor_row(&c->out[0], row), tensor_row(&c->in[0], i), piece.columns);
     }
 }
 
@@ -162,6 +190,7 @@ status cpu_cache_append(const kern_context *context, const kern_call *call)
                         (long long)call->cache_seq, (long long)b, (long long)length);
         }
     }
+    TRY(cpu_pages_check(call, &call->in[2], lengths, call->out[0].dims[0]));
     cpu_rows_run(context, call, x->dims[0], x->dims[1], append_task);
     return ST_OK;
 }

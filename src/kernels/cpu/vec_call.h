@@ -45,6 +45,13 @@ static inline int64_t tensor_int(const kern_tensor *t, int64_t i)
     return ((const int64_t *)t->data)[i];
 }
 
+// Returns the pages of one of `sequences` sequences.
+static inline const int32_t *cpu_pages_of(const kern_tensor *pages, int64_t sequence,
+                                          int64_t sequences)
+{
+    return (const int32_t *)pages->data + sequence * (pages->dims[0] / sequences);
+}
+
 static inline int64_t tensor_int_at(const kern_tensor *t, int64_t row, int64_t column)
 {
     return tensor_int(t, row * tensor_stride(t) + column);
@@ -63,6 +70,9 @@ static inline void tensor_int_put(const kern_tensor *t, int64_t row, int64_t col
 bool cpu_type_is_vector(dtype type); // fp32, bf16, fp16: the types of a cpu_span
 // Returns ST_UNSUPPORTED if an operand has a floating-point type that the leaves cannot read.
 NODISCARD status cpu_call_check(const kern_call *call);
+// Refuses pages of sequences that are no page of a cache with `rows` rows.
+NODISCARD status cpu_pages_check(const kern_call *call, const kern_tensor *pages,
+                                 const kern_tensor *lengths, int64_t rows);
 
 // A range of elements that one task handles: rows row .. row + rows - 1, and of each the columns
 // column .. column + columns - 1.

@@ -120,6 +120,9 @@ static cuda_shape mma_shape(int64_t rows, int64_t heads, int64_t sequences, int6
 status cuda_row_attention(const kern_context *context, const kern_call *c)
 {
     TRY(attention_check(context, c));
+    if (cuda_has(&c->in[6])) {
+        return fail(ST_UNSUPPORTED, "backend cuda: attention over the pages of a cache");
+    }
     const int64_t sequences = sequences_of(c, &c->in[0]);
     cuda_attention_args args = args_of(c);
     args.q = cuda_view_of(&c->in[0]);

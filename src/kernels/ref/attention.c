@@ -24,6 +24,7 @@ typedef struct span {
     int64_t query_begin;          // row of q
     int64_t shift;                // position of query 0
     int64_t ways, at;             // of context parallelism
+    const kern_tensor *pages;     // of all sequences; NULL: none
     double *slope;                // of a query's scores by their caps (keys); NULL: not wanted
 } span;
 
@@ -41,6 +42,7 @@ static int64_t position_of(const kern_call *c, const span *s, int64_t t)
 static int64_t key_row(const kern_call *c, const span *s, int64_t key)
 {
     int64_t run = 0;
+    if (s->pages != NULL) return ref_page_row(c, s->pages, s->sequence, key);
     const bool gathered = s->ways > 1 && !c->piece.ring;
     if (!gathered) return s->key_begin + key;
     return s->key_begin + zigzag_row(s->ways, c->piece.cp_turns, s->key_count, key, &run);
@@ -65,6 +67,7 @@ static span span_of(const kern_call *c, int64_t keys, const kern_tensor *lengths
     if (lengths != NULL && ref_has(lengths)) {
         s.key_begin = b * c->cache_seq;
         s.key_count = ref_int(lengths, b);
+        s.pages = ref_has(&c->in[6]) ? &c->in[6] : NULL;
     } else {
         s.key_count = keys / sequences(c);
         s.key_begin = b * s.key_count;

@@ -134,13 +134,20 @@ int64_t ref_latent_cached_workspace(const kern_call *c, int threads)
     return (c->cache_seq + c->in[2].dims[1]) * (int64_t)sizeof(double);
 }
 
+// Returns the row with key s of the sequence of query n.
+static int64_t cached_row(const kern_call *c, int64_t n, int64_t s)
+{
+    const int64_t b = n / c->seq;
+    return ref_has(&c->in[7]) ? ref_page_row(c, &c->in[7], b, s) : b * c->cache_seq + s;
+}
+
 // Sets p[s] to the score of cached row s for head h of query n, by the key that the latent row
 // stands for: w c, and r.
 static double cached_scores(const kern_call *c, const latent *l, int64_t n, int64_t h, int64_t keys,
                             double *p)
 {
     const kern_tensor *q = &c->in[0], *w = &c->in[1], *rows = &c->in[2], *r = &c->in[3];
-    const int64_t first = n / c->seq * c->cache_seq, of = h * (l->plain + l->value);
+    const int64_t of = h * (l->plain + l->value);
     double query[ROPE_MOST], highest = -HUGE_VAL;
     for (int64_t j = 0; j < l->rope; j++) query[j] = ref_get(q, n, h * l->dim + l->plain + j);
     row_rotate(c, &c->in[6], ref_int(&c->in[5], n), false, query);
@@ -149,11 +156,11 @@ static double cached_scores(const kern_call *c, const latent *l, int64_t n, int6
         for (int64_t j = 0; j < l->plain; j++) {
             double key = 0.0;
             for (int64_t k = 0; k < rows->dims[1]; k++) {
-                key += ref_get(w, of + j, k) * ref_get(rows, first + s, k);
+                key += ref_get(w, of + j, k) * ref_get(rows, cached_row(c, n, s), k);
             }
             dot += ref_get(q, n, h * l->dim + j) * key;
         }
-        for (int64_t j = 0; j < l->rope; j++) dot += query[j] * ref_get(r, first + s, j);
+        for (int64_t j = 0; j < l->rope; j++) dot += query[j] * ref_get(r, cached_row(c, n, s), j);
         p[s] = dot * (double)c->attrs.scale;
         highest = fmax(highest, p[s]);
     }
@@ -163,13 +170,14 @@ static double cached_scores(const kern_call *c, const latent *l, int64_t n, int6
 static void cached_query(const kern_call *c, const latent *l, int64_t n, int64_t h, int64_t keys)
 {
     const kern_tensor *w = &c->in[1], *rows = &c->in[2];
-    const int64_t first = n / c->seq * c->cache_seq, of = h * (l->plain + l->value) + l->plain;
+    const int64_t of = h * (l->plain + l->value) + l->plain;
     double *p = c->workspace, *mean = p + c->cache_seq, sum = 0.0;
     const double highest = cached_scores(c, l, n, h, keys, p);
     for (int64_t s = 0; s < keys; s++) sum += p[s] = exp(p[s] - highest);
     for (int64_t k = 0; k < rows->dims[1]; k++) {
         mean[k] = 0.0;
-        for (int64_t s = 0; s < keys; s++) mean[k] += p[s] / sum * ref_get(rows, first + s, k);
+        for (int64_t s = 0; s < keys; s++)
+            mean[k] += p[s] / sum * ref_get(rows, cached_row(c, n, s), k);
     }
     for (int64_t j = 0; j < l->value; j++) {
         double y = 0.0;

@@ -60,6 +60,14 @@ static inline int64_t ref_int(const kern_tensor *t, int64_t j)
     return ((const int64_t *)t->data)[j];
 }
 
+// Returns the row of a cache with position `at` of sequence b.
+static inline int64_t ref_page_row(const kern_call *c, const kern_tensor *pages, int64_t b,
+                                   int64_t at)
+{
+    const int64_t each = pages->dims[0] / (c->in[0].dims[0] / c->seq), page = c->attrs.page;
+    return ref_int(pages, b * each + at / page) * page + at % page;
+}
+
 static inline int64_t ref_get_int(const kern_tensor *t, int64_t i, int64_t j)
 {
     return ref_int(t, ref_offset(t, i, j));

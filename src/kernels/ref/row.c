@@ -94,7 +94,9 @@ status ref_cache_append(const kern_context *context, const kern_call *c)
                         (long long)c->cache_seq, (long long)b, (long long)length);
         }
         for (int64_t t = max_i64(0, c->seq - length); t < c->seq; t++) {
-            const int64_t target = b * c->cache_seq + length - c->seq + t;
+            const int64_t position = length - c->seq + t;
+            const int64_t target = ref_has(&c->in[2]) ? ref_page_row(c, &c->in[2], b, position)
+                                                      : b * c->cache_seq + position;
             for (int64_t j = 0; j < x->dims[1]; j++) {
                 ref_put(cache, target, j, ref_get(x, b * c->seq + t, j));
             }

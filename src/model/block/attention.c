@@ -93,18 +93,12 @@ static status clip(block_context *c, heads *h)
 }
 
 // Appends keys and values to the cache; attention reads them from there.
-static status cache(block_context *c, heads *h, tensor_id *lengths)
+static status cache(block_context *c, heads *h, block_cache *rows)
 {
-    const extent rows = {.scale = 1, .symbol = EXTENT_CACHE};
-    const extent seqs = {.scale = 1, .symbol = EXTENT_SEQS};
     tensor_id k = TENSOR_NONE, v = TENSOR_NONE;
-    TRY(block_batch(c, "lengths", seqs, DTYPE_I32, lengths));
-    TRY(op_tensor_make(c->p, "cache_k", ROLE_CACHE, c->options->compute, 2, rows,
-                       extent_of(h->kv_dim), &k));
-    TRY(op_tensor_make(c->p, "cache_v", ROLE_CACHE, c->options->compute, 2, rows,
-                       extent_of(h->kv_dim), &v));
-    TRY(op_cache_append(c->p, h->k, *lengths, k));
-    TRY(op_cache_append(c->p, h->v, *lengths, v));
+    TRY(block_cache_begin(c, rows));
+    TRY(block_cache_add(c, rows, "cache_k", h->kv_dim, h->k, &k));
+    TRY(block_cache_add(c, rows, "cache_v", h->kv_dim, h->v, &v));
     h->k = k;
     h->v = v;
     return ST_OK;
@@ -117,14 +111,15 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     const bool rotates = s->position == MODEL_POSITION_ROPE;
     const double scalar = s->attention_scalar > 0.0 ? s->attention_scalar : (double)s->head_dim;
     heads h = {.q_dim = s->heads * s->head_dim, .kv_dim = s->kv_heads * s->head_dim};
-    tensor_id documents = TENSOR_NONE, lengths = TENSOR_NONE, a = TENSOR_NONE;
+    block_cache rows = {.lengths = TENSOR_NONE, .pages = TENSOR_NONE};
+    tensor_id documents = TENSOR_NONE, a = TENSOR_NONE;
     TRY(qkv_make(c, x, &h));
     if (is_apart(s) || !rotates) TRY(views_make(c, &h));
     if (s->qk_norm) TRY(qk_norm(c, &h));
     if (s->qkv_clip > 0.0f) TRY(clip(c, &h));
     if (rotates) TRY(rotate(c, &h));
     if (block_is_cached(c)) {
-        TRY(cache(c, &h, &lengths));
+        TRY(cache(c, &h, &rows));
     } else if (c->options->documents) {
         TRY(block_batch(c, "documents", extent_tokens(1), DTYPE_I32, &documents));
     }
@@ -136,10 +131,11 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
                             .cap = s->attention_cap,
                             .dropout = train ? s->dropout_attention : 0.0f,
                             .site = SITE_ATTENTION,
-                            .in_tiles = c->options->as_training};
+                            .in_tiles = c->options->as_training,
+                            .page = rows.page};
     tensor_id sinks = TENSOR_NONE;
     if (s->sinks) TRY(block_vector(c, "attn.sinks", s->heads, INIT_ZEROS, 0, &sinks));
-    const tensor_id in[6] = {h.q, h.k, h.v, documents, lengths, sinks};
+    const tensor_id in[7] = {h.q, h.k, h.v, documents, rows.lengths, sinks, rows.pages};
     TRY(op_attention_sinks(c->p, in, &attrs, &a));
     const linear_spec out = {.name = "attn.out",
                              .rows = s->dim,

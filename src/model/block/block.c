@@ -293,3 +293,24 @@ bool block_is_cached(const block_context *c)
 {
     return c->options->purpose == PURPOSE_PREFILL || c->options->purpose == PURPOSE_DECODE;
 }
+
+status block_cache_begin(block_context *c, block_cache *out)
+{
+    const model_options *o = c->options;
+    const extent seqs = {.scale = 1, .symbol = EXTENT_SEQS};
+    *out = (block_cache){.pages = TENSOR_NONE, .rows = {.scale = 1, .symbol = EXTENT_CACHE}};
+    TRY(block_batch(c, "lengths", seqs, DTYPE_I32, &out->lengths));
+    if (o->page == 0) return ST_OK;
+    const extent tables = {.scale = (o->seq + o->page - 1) / o->page, .symbol = EXTENT_SEQS};
+    out->page = (int32_t)o->page;
+    out->rows = extent_of(o->pages * o->page);
+    return block_batch(c, "pages", tables, DTYPE_I32, &out->pages);
+}
+
+status block_cache_add(block_context *c, const block_cache *rows, const char *name, int64_t columns,
+                       tensor_id x, tensor_id *cache)
+{
+    TRY(op_tensor_make(c->p, name, ROLE_CACHE, c->options->compute, 2, rows->rows,
+                       extent_of(columns), cache));
+    return op_cache_append(c->p, x, rows->lengths, rows->pages, rows->page, *cache);
+}

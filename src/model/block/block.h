@@ -163,4 +163,16 @@ NODISCARD status model_freeze_check(const op_model *m, const option_list *patter
 NODISCARD status model_adapter_check(const op_model *m, const decoder_spec *spec);
 bool block_is_cached(const block_context *c); // prefill or decode
 
+// All caches of a layer have these: the lengths of sequences, and their tables of pages or
+// TENSOR_NONE.
+typedef struct block_cache {
+    tensor_id lengths, pages;
+    int32_t page; // tokens of a page; 0: a sequence has rows of its own
+    extent rows;
+} block_cache;
+NODISCARD status block_cache_begin(block_context *c, block_cache *out);
+// Makes a cache of rows of x, and appends them.
+NODISCARD status block_cache_add(block_context *c, const block_cache *rows, const char *name,
+                                 int64_t columns, tensor_id x, tensor_id *cache);
+
 #endif

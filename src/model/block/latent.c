@@ -78,31 +78,25 @@ static status tables(block_context *c, tensor_id out[2])
                           extent_of(c->spec->latent.rope_dim), &out[1]);
 }
 
-static status cache_add(block_context *c, const char *name, int64_t columns, tensor_id x,
-                        tensor_id lengths, tensor_id *cache)
-{
-    const extent rows = {.scale = 1, .symbol = EXTENT_CACHE};
-    TRY(op_tensor_make(c->p, name, ROLE_CACHE, c->options->compute, 2, rows, extent_of(columns),
-                       cache));
-    return op_cache_append(c->p, x, lengths, *cache);
-}
-
 // Attention over the cache of narrow rows.
-static status attend_cached(block_context *c, const op_attrs *attrs, tensor_id q, tensor_id row,
+static status attend_cached(block_context *c, op_attrs attrs, tensor_id q, tensor_id row,
                             tensor_id r, tensor_id *a)
 {
     const decoder_spec *s = c->spec;
     const model_latent *l = &s->latent;
-    const extent seqs = {.scale = 1, .symbol = EXTENT_SEQS};
     const linear_spec up = wide(s, "attn.kv_b", l->kv_rank, l->nope_dim + l->value_dim);
-    tensor_id in[7] = {q};
+    tensor_id in[8] = {q};
+    block_cache rows;
     TRY(tables(c, &in[5]));
-    TRY(block_batch(c, "lengths", seqs, DTYPE_I32, &in[4]));
+    TRY(block_cache_begin(c, &rows));
+    in[4] = rows.lengths;
+    in[7] = rows.pages;
+    attrs.page = rows.page;
     TRY(block_linear_weight(c, &up, &in[1]));
-    TRY(op_rope(c->p, r, in[5], in[6], 1, (int32_t)l->rope_dim, attrs->interleaved, &r));
-    TRY(cache_add(c, "cache_latent", l->kv_rank, row, in[4], &in[2]));
-    TRY(cache_add(c, "cache_rope", l->rope_dim, r, in[4], &in[3]));
-    return op_latent_cached(c->p, in, attrs, a);
+    TRY(op_rope(c->p, r, in[5], in[6], 1, (int32_t)l->rope_dim, attrs.interleaved, &r));
+    TRY(block_cache_add(c, &rows, "cache_latent", l->kv_rank, row, &in[2]));
+    TRY(block_cache_add(c, &rows, "cache_rope", l->rope_dim, r, &in[3]));
+    return op_latent_cached(c->p, in, &attrs, a);
 }
 
 static status attend(block_context *c, const op_attrs *attrs, tensor_id q, tensor_id row,
@@ -152,7 +146,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     tensor_id q = TENSOR_NONE, row = TENSOR_NONE, r = TENSOR_NONE, a = TENSOR_NONE;
     TRY(queries(c, x, &q));
     TRY(latent_rows(c, x, &row, &r));
-    TRY(block_is_cached(c) ? attend_cached(c, &attrs, q, row, r, &a)
+    TRY(block_is_cached(c) ? attend_cached(c, attrs, q, row, r, &a)
                            : attend(c, &attrs, q, row, r, &a));
     return block_linear(c, &projection, a, y);
 }
