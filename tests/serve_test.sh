@@ -70,7 +70,9 @@ lora=$shared/golden/post/lora_llama_attention
 tiny=$model
 for tp in 1 2; do
     model=$lora
-    start --port 0 --key none --batch 3 --context 64 determinism.tp_shards=2 layout.tp=$tp --adapters one="$lora/adapter" --adapters two="$lora/adapter_final"
+    pages=$([ $tp = 1 ] || echo "--cache 96") # with two ranks, in pages
+    # shellcheck disable=SC2086
+    start --port 0 --key none --batch 3 --context 64 $pages determinism.tp_shards=2 layout.tp=$tp --adapters one="$lora/adapter" --adapters two="$lora/adapter_final"
     listening || failed "it listens with $tp ranks"
     python3 tests/support/serve_texts.py "$port" tiny one two >"$dir/texts$tp" 2>"$dir/err"
     python3 - "http://127.0.0.1:$port/metrics" <<'END' >"$dir/tokens$tp"
@@ -96,6 +98,24 @@ kill -KILL "${ranks##*[[:space:]]}"
 wait "$pid"
 same "a lost rank ends the server" "$? $(grep -c 'error\[D001\] rank 1 .* died by signal 9' "$dir/log.err")" "7 1"
 ranks_end "$ranks" && passed "and the other rank" || failed "and the other rank"
+
+# --- a cache in pages, too few for all: 16 clients get the texts and probabilities of a server with space for each ---
+for pages in "" "--cache 256"; do
+    # shellcheck disable=SC2086
+    start --port 0 --key none --batch 16 --context 128 $pages
+    listening || failed "it listens with pages: $pages"
+    python3 tests/support/serve_crowd.py "$port" tiny 16 60 >"$dir/crowd${pages:+.pages}" 2>"$dir/err"
+    python3 - "http://127.0.0.1:$port/metrics" <<'END' >"$dir/counts"
+import sys, urllib.request
+print(*[int(l.split()[1]) for l in urllib.request.urlopen(sys.argv[1]).read().decode().split("\n") if l.startswith(("trireme_cache_t", "trireme_sequences_put"))])
+END
+    kill -INT "$pid"
+    wait "$pid"
+done
+same "the same texts" "$(cat "$dir/crowd.pages")" "$(cat "$dir/crowd")"
+same "of all clients" "$(wc -l <"$dir/crowd")" 16
+read -r tokens used back <"$dir/counts"
+same "/metrics has the cache" "$tokens $([ "$used" -le 256 ] && echo yes) $([ "$back" -gt 0 ] && echo yes)" "256 yes yes"
 
 # --- without a key or a template; a key from a file ---
 code "no such folder" 4 "$trireme" serve "$dir/none" --key none

@@ -1,6 +1,7 @@
 // Several sequences at once: in strict mode every sequence has, token by token and logit by logit,
 // the bits that it has alone, whatever its slot, the other slots, the order, the threads and the
-// chunk, and whether its prompt was computed or taken from a slot that had it.
+// chunk, whether its prompt was computed or taken from a slot that had it, and whether the cache
+// has pages, also too few of them for all.
 #include "infer/infer.h"
 
 #include "fixtures/base/test_paths.h"
@@ -71,7 +72,8 @@ static bool folder_find(bench *b, const char *name)
     return false;
 }
 
-static infer *opened(bench *b, dtype compute, int64_t slots, int threads, int64_t chunk)
+static infer *opened(bench *b, dtype compute, int64_t slots, int64_t cache, int threads,
+                     int64_t chunk)
 {
     infer *g = NULL;
     const infer_options options = {.threads = threads,
@@ -79,6 +81,7 @@ static infer *opened(bench *b, dtype compute, int64_t slots, int threads, int64_
                                    .context = CONTEXT,
                                    .chunk = chunk,
                                    .slots = slots,
+                                   .cache = cache,
                                    .logits = true,
                                    .strict = true};
     check(infer_open(host_real(), b->a, b->folder, &options, &g));
@@ -92,7 +95,7 @@ static float *logits_of(const bench *b, int64_t prompt, int64_t token)
 
 static void alone(bench *b, dtype compute)
 {
-    infer *g = opened(b, compute, 1, 1, 0);
+    infer *g = opened(b, compute, 1, 0, 1, 0);
     b->vocab = infer_spec(g)->vocab;
     check(arena_new(b->a, PROMPTS * GROWN * b->vocab, &b->logits));
     for (int64_t i = 0; i < PROMPTS; i++) {
@@ -137,8 +140,11 @@ static void side_by_side(bench *b, infer *g, uint64_t seed)
         for (int64_t i = 0; i < slots; i++) {
             seat *s = &seats[i];
             if (s->prompt < 0 && entered < PROMPTS && random_next(&state) % 2 == 0) {
-                *s = (seat){.prompt = (first + entered++ * 3) % PROMPTS};
-                const infer_prompt *p = &b->prompts[s->prompt];
+                const int64_t next = (first + entered * 3) % PROMPTS;
+                const infer_prompt *p = &b->prompts[next];
+                if (!infer_fits(g, p->ids, p->count)) continue;
+                *s = (seat){.prompt = next};
+                entered++;
                 check(infer_slot_begin(g, i, &p->sampling, p->ids, p->count, &s->id));
                 compare(b, g, i, s);
             } else if (s->prompt >= 0 && random_next(&state) % 4 != 0) {
@@ -148,12 +154,14 @@ static void side_by_side(bench *b, infer *g, uint64_t seed)
         if (n > 0) check(infer_slots_next(g, turns, n));
         for (int64_t k = 0; k < n; k++) {
             seat *s = &seats[turns[k].slot];
+            assert_true(turns[k].next >= 0);
             s->id = turns[k].next;
             s->drawn++;
             compare(b, g, turns[k].slot, s);
             if (s->drawn + 1 < GROWN) continue;
             s->prompt = -1;
             done++;
+            check(infer_slot_end(g, turns[k].slot));
         }
     }
 }
@@ -195,13 +203,15 @@ static void list(const bench *b, infer *g)
 
 static void case_check(bench *b, dtype compute)
 {
-    static const int64_t slots[] = {1, 2, 3, 5}, chunks[] = {0, 4, 7, 24};
+    static const int64_t slots[] = {1, 2, 3, 5, 3}, chunks[] = {0, 4, 7, 24, 4};
+    static const int64_t caches[] = {0, 0, 64, 110, 1000};
     alone(b, compute);
     for (int k = 0; k < COUNT_OF(slots); k++) {
-        infer *g = opened(b, compute, slots[k], 1 + k % 3, chunks[k]);
+        infer *g = opened(b, compute, slots[k], caches[k], 1 + k % 3, chunks[k]);
         side_by_side(b, g, (uint64_t)k + 11);
         list(b, g);
         assert_true(infer_kept_tokens(g) >= b->prompts[4].count); // two prompts are equal
+        assert_int_equal(infer_cache_counted(g).tokens, k < 3 ? caches[k] : k == 3 ? 96 : 144);
         infer_close(g);
     }
 }
@@ -219,6 +229,68 @@ static void test_same_bits_side_by_side(void **state)
             case_check(&b, (dtype)type);
             arena_destroy(b.a);
         }
+    }
+}
+
+// ---- pages run out ------------------------------------------------------------------------------
+
+enum { LONG = 70, LONG_CONTEXT = 96 };
+
+typedef struct told {
+    int32_t tokens[PROMPTS][LONG];
+    int64_t count[PROMPTS];
+} told;
+
+static status tell(void *context, int64_t index, int32_t id, bool *ends)
+{
+    told *t = context;
+    t->tokens[index][t->count[index]++] = id;
+    *ends = false;
+    return ST_OK;
+}
+
+static infer_cache list_long(bench *b, int64_t slots, int64_t cache, told *out)
+{
+    infer *g = NULL;
+    infer_prompt prompts[PROMPTS];
+    infer_options options = {.threads = 1, .compute = DTYPE_BF16, .context = LONG_CONTEXT};
+    const infer_watcher watcher = {.context = out, .drawn = tell};
+    *out = (told){0};
+    options.strict = options.logits = true;
+    options.slots = slots;
+    options.cache = cache;
+    memcpy(prompts, b->prompts, sizeof(prompts));
+    for (int i = 0; i < PROMPTS; i++) prompts[i].max_tokens = LONG - 3 * i;
+    check(infer_open(host_real(), b->a, b->folder, &options, &g));
+    check(infer_run(g, prompts, PROMPTS, &watcher));
+    const infer_cache counted = infer_cache_counted(g);
+    infer_close(g);
+    return counted;
+}
+
+// Sequences that are put back draw what they would have drawn, and all end. A cache that is too
+// small for one text is refused.
+static void test_put_back(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"llama_gqa", "mistral_window"};
+    for (int c = 0; c < COUNT_OF(cases); c++) {
+        bench b = {0};
+        told want, got;
+        infer *g = NULL;
+        if (!folder_find(&b, cases[c])) skip();
+        prompts_make(&b);
+        check(arena_create("test", 0, &b.a));
+        assert_int_equal(list_long(&b, 1, 0, &want).tokens, 0);
+        const infer_cache few = list_long(&b, 5, 112, &got);
+        assert_memory_equal(&got, &want, sizeof(got));
+        assert_true(few.put_back > 0 && few.used <= few.tokens);
+        assert_int_equal(list_long(&b, 5, 5 * LONG_CONTEXT, &got).put_back, 0);
+        assert_memory_equal(&got, &want, sizeof(got));
+        const infer_options small = {.context = LONG_CONTEXT, .cache = LONG_CONTEXT - 1};
+        assert_int_equal(infer_open(host_real(), b.a, b.folder, &small, &g), ST_CONFIG_RANGE);
+        error_clear();
+        arena_destroy(b.a);
     }
 }
 
@@ -254,7 +326,7 @@ static void stretched(bench *b, const char *scratch, const char *rope)
 // processed at once.
 static void equals_fresh(bench *b, int64_t boundary)
 {
-    infer *g = opened(b, DTYPE_F32, 2, 1, 0);
+    infer *g = opened(b, DTYPE_F32, 2, 0, 1, 0);
     const infer_prompt *p = &b->prompts[5];
     int32_t words[CONTEXT], id = 0, other = 0;
     float *grown = NULL, *fresh = NULL;
@@ -299,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits_side_by_side),
+        cmocka_unit_test(test_put_back),
         cmocka_unit_test(test_tables_of_each_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

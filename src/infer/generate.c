@@ -9,40 +9,12 @@
 //
 // Prefill is planned once, with a micro-batch for each slot; the plan of a slot is the actions of
 // its micro-batch alone. So a prompt is computed in the same shape whatever the number of slots.
-#include "exec/caches.h"
-#include "infer/open.h"
+#include "infer/generate.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK_MAX = 256, SLOTS_MAX = 1024, PARAMS = 8 };
-
-typedef struct held {
-    int32_t *text; // the sequence's tokens
-    int32_t length;
-    int64_t draws;
-    int64_t table_seq; // the length of the rotary table that rotated its cached keys
-    int32_t prompt;    // its first tokens, after which `first` has the logits; 0: nothing is kept
-} held;
-
-struct infer {
-    infer_core c;
-    int64_t slot_count, chunk;
-    held *slots;
-    plan **plans;      // [0]: decode; [1 + slot]: prefill
-    int64_t table_seq; // the length of the rotary table on the device
-    float *logits;     // (slots, vocab) logits of each slot's last draw, or NULL
-    float *logits_run; // logits of the last run
-    float *first;      // (slots, vocab) logits after each slot's prompt, or NULL
-    exec_caches caches;
-    void *draw_space; // of a draw from `first`
-    int64_t draw_bytes, kept_tokens;
-    infer_turn **pending, *heard; // heard: turns that rank 0 told
-    // Inputs of a step: prefill has rows of a chunk for each slot, decode has one row.
-    int32_t *ids, *positions, *lengths, *rows, *drawn;
-    float *params;
-    int64_t *draws;
-};
+enum { CHUNK_MAX = 256, SLOTS_MAX = 1024 };
 
 // ---- plans --------------------------------------------------------------------------------------
 
@@ -51,10 +23,18 @@ static status options_take(infer *g, const infer_options *o)
     TRY(infer_core_context(&g->c, o->context));
     g->slot_count = max_i64(1, o->slots);
     g->chunk = min_i64(o->chunk != 0 ? o->chunk : CHUNK_MAX, o->context);
-    if (g->slot_count <= SLOTS_MAX && g->chunk > 0) return ST_OK;
+    if (g->slot_count > SLOTS_MAX || g->chunk <= 0) {
+        return fail(ST_CONFIG_RANGE,
+                    "%lld sequences at once in chunks of %lld tokens; at most %d, at least 1",
+                    (long long)g->slot_count, (long long)g->chunk, (int)SLOTS_MAX);
+    }
+    if (o->cache == 0) return ST_OK;
+    const int64_t each = exec_pages_of(o->context);
+    g->c.pages = min_i64(o->cache / EXEC_PAGE, g->slot_count * each);
+    if (g->c.pages >= each) return ST_OK;
     return fail(ST_CONFIG_RANGE,
-                "%lld sequences at once in chunks of %lld tokens; at most %d, at least 1",
-                (long long)g->slot_count, (long long)g->chunk, (int)SLOTS_MAX);
+                "a cache of %lld tokens cannot hold one text of %lld: give at least %lld",
+                (long long)o->cache, (long long)o->context, (long long)(each * EXEC_PAGE));
 }
 
 static status plans_make(infer *g)
@@ -62,10 +42,16 @@ static status plans_make(infer *g)
     const int64_t n = g->slot_count;
     plan *prefill = NULL;
     const infer_plan_wanted decode = {PURPOSE_DECODE, n, n, 1, false, false};
-    const infer_plan_wanted taking = {PURPOSE_PREFILL, n, 1, g->chunk, false, false};
-    TRY(arena_new(g->c.a, n + 1, &g->plans));
+    const bool paged = g->c.pages > 0;
+    const infer_plan_wanted taking = {PURPOSE_PREFILL, paged ? 1 : n, 1, g->chunk, false, false};
+    g->plan_count = paged ? 2 : n + 1;
+    TRY(arena_new(g->c.a, g->plan_count, &g->plans));
     TRY(infer_core_plan(&g->c, &decode, &g->plans[0]));
     TRY(infer_core_plan(&g->c, &taking, &prefill));
+    if (paged) {
+        g->plans[1] = prefill;
+        return ST_OK;
+    }
     for (int64_t b = 0; b < n; b++) TRY(plan_microbatch(g->c.a, prefill, b, &g->plans[1 + b]));
     return ST_OK;
 }
@@ -86,7 +72,7 @@ static kern_call draw_call(infer *g, int64_t slot, float *logits, int64_t *draw,
     kern_call call = {
         .code = OP_SAMPLE, .workspace = g->draw_space, .workspace_bytes = g->draw_bytes};
     call.in[0] = matrix_row(logits, vocab);
-    call.in[1] = matrix_row(g->params + slot * PARAMS, PARAMS);
+    call.in[1] = matrix_row(g->params + slot * INFER_PARAMS, INFER_PARAMS);
     call.in[2] = (kern_tensor){.data = draw, .type = DTYPE_I64, .ndim = 1, .dims = {1}};
     call.out[0] = (kern_tensor){.data = id, .type = DTYPE_I32, .ndim = 1, .dims = {1}};
     call.in[2].strides[0] = call.out[0].strides[0] = 1;
@@ -101,7 +87,6 @@ static status keeping_begin(infer *g)
     int64_t draw = 0;
     int32_t id = 0;
     if (device_find(g->c.device)->hides_memory) return ST_OK;
-    TRY(exec_caches_find(a, &g->c.run, n, g->c.context, &g->caches));
     TRY(arena_new(a, n * g->c.spec.vocab, &g->first));
     const kern_call call = draw_call(g, 0, g->first, &draw, &id);
     g->draw_bytes = kern_workspace_bytes(g->c.kernels, &call);
@@ -116,6 +101,14 @@ static status buffers_make(infer *g, bool logits)
 {
     arena *a = g->c.a;
     const int64_t n = g->slot_count;
+    if (g->c.pages > 0) {
+        TRY(exec_pages_create(a, g->c.pages, n, g->c.context, &g->pages));
+        TRY(exec_caches_find(a, &g->c.run, g->c.pages, EXEC_PAGE, &g->caches));
+    } else {
+        TRY(exec_caches_find(a, &g->c.run, n, g->c.context, &g->caches));
+    }
+    TRY(arena_new(a, n, &g->gone));
+    TRY(arena_new(a, n, &g->oldest));
     TRY(arena_new(a, n, &g->slots));
     for (int64_t b = 0; b < n; b++) TRY(arena_new(a, g->c.context, &g->slots[b].text));
     TRY(arena_new(a, n * g->chunk, &g->ids));
@@ -124,7 +117,7 @@ static status buffers_make(infer *g, bool logits)
     TRY(arena_new(a, n, &g->rows));
     TRY(arena_new(a, n, &g->drawn));
     TRY(arena_new(a, n, &g->draws));
-    TRY(arena_new(a, n * PARAMS, &g->params));
+    TRY(arena_new(a, n * INFER_PARAMS, &g->params));
     TRY(arena_new(a, n, &g->pending));
     TRY(arena_new(a, n, &g->heard));
     if (!logits) return ST_OK;
@@ -141,7 +134,7 @@ static status open_parts(infer *g, const host *h, arena *a, const char *folder,
     TRY(plans_make(g));
     TRY(buffers_make(g, options->logits));
     g->table_seq = g->c.context;
-    return infer_core_load(&g->c, folder, (const plan *const *)g->plans, g->slot_count + 1);
+    return infer_core_load(&g->c, folder, (const plan *const *)g->plans, g->plan_count);
 }
 
 status infer_open(const host *h, arena *a, const char *folder, const infer_options *options,
@@ -207,16 +200,25 @@ static status table_for(infer *g, int64_t seq)
     return st;
 }
 
-static status plan_run(infer *g, const plan *p)
+// slot: the one of a prefill.
+static status plan_run(infer *g, const plan *p, int64_t slot)
 {
-    const int64_t n = g->slot_count, width = (int64_t)sizeof(int32_t);
-    exec_input input = {.batch = {{"ids", g->ids, n * p->seq * width},
-                                  {"positions", g->positions, n * p->seq * width},
-                                  {"lengths", g->lengths, n * width},
-                                  {"rows", g->rows, n * width},
-                                  {"params", g->params, n * PARAMS * (int64_t)sizeof(float)},
-                                  {"draws", g->draws, n * (int64_t)sizeof(int64_t)}},
+    const bool alone = g->c.pages > 0 && p != g->plans[0]; // the plan has no other slot
+    const int64_t n = alone ? 1 : g->slot_count, b = alone ? slot : 0;
+    const int64_t width = (int64_t)sizeof(int32_t), rows = n * p->seq * width, at = b * p->seq;
+    exec_input input = {.batch = {{"ids", g->ids + at, rows},
+                                  {"positions", g->positions + at, rows},
+                                  {"lengths", g->lengths + b, n * width},
+                                  {"rows", g->rows + b, n * width},
+                                  {"params", g->params + b * INFER_PARAMS,
+                                   n * INFER_PARAMS * (int64_t)sizeof(float)},
+                                  {"draws", g->draws + b, n * (int64_t)sizeof(int64_t)}},
                         .batch_count = 6};
+    if (g->c.pages > 0) {
+        const int64_t each = g->pages.each;
+        input.batch[input.batch_count++] =
+            (exec_batch){"pages", g->pages.tables + b * each, n * each * width};
+    }
     return infer_core_run(&g->c, p, &input);
 }
 
@@ -251,7 +253,7 @@ static void sampling_set(infer *g, int64_t slot, const infer_sampling *s)
 {
     // Passes the seed's bits unchanged; a conversion to float would lose most of them.
     const uint32_t low = (uint32_t)s->seed, high = (uint32_t)(s->seed >> 32);
-    float *params = g->params + slot * PARAMS;
+    float *params = g->params + slot * INFER_PARAMS;
     params[0] = (float)s->temperature;
     params[1] = (float)s->top_k;
     params[2] = (float)s->top_p;
@@ -266,8 +268,8 @@ static void sampling_set(infer *g, int64_t slot, const infer_sampling *s)
 static status prefill(infer *g, int64_t b, int64_t count, int32_t *next)
 {
     const int64_t chunk = g->chunk;
-    const plan *p = g->plans[1 + b];
-    held *s = &g->slots[b];
+    const plan *p = g->plans[g->c.pages > 0 ? 1 : 1 + b];
+    infer_held *s = &g->slots[b];
     TRY(table_for(g, count));
     g->rows[b] = (int32_t)chunk - 1;
     g->draws[b] = s->draws;
@@ -279,9 +281,9 @@ static status prefill(infer *g, int64_t b, int64_t count, int32_t *next)
             g->positions[b * chunk + i] = at < 0 ? 0 : (int32_t)at;
         }
         g->lengths[b] = (int32_t)(taken + chunk);
-        TRY(plan_run(g, p));
+        TRY(plan_run(g, p, b));
     }
-    s->length = (int32_t)count;
+    s->length = s->prefilled = (int32_t)count;
     s->table_seq = count;
     int32_t id = -1;
     TRY(infer_core_output(&g->c, p, 0, &id, (int64_t)sizeof(id)));
@@ -291,10 +293,10 @@ static status prefill(infer *g, int64_t b, int64_t count, int32_t *next)
 }
 
 // Returns a slot with the keys and the logits of this prompt, whatever followed it there; -1: none.
-static int64_t prompt_find(const infer *g, const int32_t *ids, int64_t count)
+int64_t infer_prompt_find(const infer *g, const int32_t *ids, int64_t count)
 {
     for (int64_t b = 0; b < g->slot_count; b++) {
-        const held *s = &g->slots[b];
+        const infer_held *s = &g->slots[b];
         if (s->prompt == count && memcmp(s->text, ids, (size_t)count * sizeof(*ids)) == 0) return b;
     }
     return -1;
@@ -305,16 +307,21 @@ static status prompt_copy(infer *g, int64_t b, int64_t from, int64_t count, int3
 {
     const int64_t vocab = g->c.spec.vocab;
     const size_t bytes = (size_t)vocab * sizeof(float);
-    held *s = &g->slots[b];
-    if (from != b) {
+    infer_held *s = &g->slots[b];
+    if (g->c.pages > 0) {
+        exec_pages_cut(&g->pages, b, from == b ? count : 0);
+        if (from != b) exec_pages_share(&g->pages, from, b, count);
+    } else if (from != b) {
         TRY(exec_caches_copy(g->c.e, &g->caches, from, b, count));
+    }
+    if (from != b) {
         memcpy(g->first + b * vocab, g->first + from * vocab, bytes);
     }
     memcpy(g->logits + b * vocab, g->first + b * vocab, bytes);
     int32_t id = -1;
     const kern_call call = draw_call(g, b, g->first + b * vocab, &s->draws, &id);
     TRY(kern_run(g->c.kernels, &call));
-    s->length = (int32_t)count;
+    s->length = s->prefilled = (int32_t)count;
     s->table_seq = count;
     g->kept_tokens += count;
     return slot_drew(g, b, id, next);
@@ -324,13 +331,21 @@ static status prompt_copy(infer *g, int64_t b, int64_t from, int64_t count, int3
 static status slot_begin(infer *g, const infer_order *order, int32_t *next)
 {
     const int64_t b = order->index, vocab = g->c.spec.vocab;
-    held *s = &g->slots[b];
+    infer_held *s = &g->slots[b];
     sampling_set(g, b, &order->sampling);
     s->draws = 0;
     s->prompt = 0;
+    s->age = ++g->begun;
+    s->is_live = true;
+    s->is_back = false;
+    s->target = 0;
     if (order->kept >= 0) {
         TRY(prompt_copy(g, b, order->kept, order->count, next));
     } else {
+        if (g->c.pages > 0) {
+            exec_pages_cut(&g->pages, b, 0);
+            TRY(infer_pages_begin(g, b, order->count));
+        }
         TRY(prefill(g, b, order->count, next));
     }
     if (g->first == NULL) return ST_OK;
@@ -351,7 +366,8 @@ status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, 
                     (long long)count, (long long)g->c.context);
     }
     for (int64_t i = 0; i < count; i++) TRY(infer_core_token_check(&g->c, ids[i]));
-    infer_order order = {INFER_ORDER_BEGIN, slot, count, prompt_find(g, ids, count), *sampling};
+    infer_order order = {INFER_ORDER_BEGIN, slot, count, infer_prompt_find(g, ids, count),
+                         *sampling};
     memcpy(g->slots[slot].text, ids, (size_t)count * sizeof(*ids));
     TRY(infer_ranks_share(&g->c, &order, (int64_t)sizeof(order)));
     TRY(infer_ranks_share(&g->c, g->slots[slot].text, count * (int64_t)sizeof(*ids)));
@@ -360,7 +376,10 @@ status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, 
 
 static status adapter_use(infer *g, int64_t index)
 {
-    for (int64_t b = 0; b < g->slot_count; b++) g->slots[b].prompt = 0; // keys of another model
+    for (int64_t b = 0; b < g->slot_count; b++) {
+        g->slots[b].prompt = 0; // keys of another model
+        if (g->c.pages > 0) exec_pages_cut(&g->pages, b, 0);
+    }
     return infer_adapters_use(&g->c, index);
 }
 
@@ -381,17 +400,11 @@ int64_t infer_kept_tokens(const infer *g)
 static status turn_check(const infer *g, const infer_turn *turn)
 {
     ASSERT(turn->slot >= 0 && turn->slot < g->slot_count);
-    const held *s = &g->slots[turn->slot];
+    const infer_held *s = &g->slots[turn->slot];
     ASSERT(s->length > 0);
     TRY(infer_core_token_check(&g->c, turn->id));
     if (s->length < g->c.context) return ST_OK;
     return fail(ST_CONFIG_RANGE, "the text has %d tokens, which fill the context", s->length);
-}
-
-// True if the slot, extended by one token, needs the same table as `seq` tokens.
-static bool table_fits(const infer *g, const held *s, int64_t seq)
-{
-    return !model_rope_changes(&g->c.spec, seq, s->length + 1);
 }
 
 // One step for the first of the turns and all others that need the same table. Moves the remaining
@@ -407,14 +420,14 @@ static status decode(infer *g, infer_turn **turns, int64_t *left)
     }
     for (int64_t i = 0; i < count; i++) {
         const int64_t b = turns[i]->slot;
-        const held *s = &g->slots[b];
-        if (!table_fits(g, s, g->table_seq)) continue;
-        g->ids[b] = turns[i]->id;
+        const infer_held *s = &g->slots[b];
+        if (!infer_table_fits(g, s, g->table_seq)) continue;
+        g->ids[b] = s->text[s->length];
         g->positions[b] = s->length;
         g->lengths[b] = s->length + 1;
     }
     const plan *p = g->plans[0];
-    TRY(plan_run(g, p));
+    TRY(plan_run(g, p, 0));
     TRY(infer_core_output(&g->c, p, 0, g->drawn, g->slot_count * (int64_t)sizeof(int32_t)));
     TRY(logits_read(g, p, g->slot_count));
     *left = 0;
@@ -424,20 +437,37 @@ static status decode(infer *g, infer_turn **turns, int64_t *left)
             turns[(*left)++] = turns[i];
             continue;
         }
-        g->slots[b].length++;
+        infer_held *s = &g->slots[b];
+        turns[i]->next = -1;
+        if (s->length++ < s->target) continue; // it drew this token before it was put back
         logits_keep(g, b, b);
         TRY(slot_drew(g, b, g->drawn[b], &turns[i]->next));
     }
     return ST_OK;
 }
 
+// Processes again what the sequence had processed at once before it was put back.
+static status come_back(infer *g, int64_t b)
+{
+    infer_held *s = &g->slots[b];
+    const int64_t draws = s->draws;
+    int32_t id = 0;
+    s->is_back = false;
+    TRY(prefill(g, b, s->prefilled, &id));
+    s->draws = draws;
+    return ST_OK;
+}
+
 static status slots_next(infer *g, infer_turn *turns, int64_t count)
 {
     int64_t left = 0;
+    if (g->c.pages > 0) TRY(infer_pages_turns(g, turns, count));
     for (int64_t i = 0; i < count; i++) {
-        held *s = &g->slots[turns[i].slot];
-        s->text[s->length] = turns[i].id;
-        if (table_fits(g, s, s->table_seq)) {
+        infer_held *s = &g->slots[turns[i].slot];
+        s->text[max_i64(s->length, s->target)] = turns[i].id;
+        if (g->c.pages > 0 && turns[i].next < 0) continue;
+        if (s->is_back) TRY(come_back(g, turns[i].slot));
+        if (infer_table_fits(g, s, s->table_seq)) {
             g->pending[left++] = &turns[i];
         } else {
             // Another table rotated the keys in its cache, so the sequence is processed again from
@@ -465,7 +495,7 @@ status infer_slots_next(infer *g, infer_turn *turns, int64_t count)
 static status order_follow(infer *g, const infer_order *order)
 {
     int32_t next = 0;
-    held *s = &g->slots[order->kind == INFER_ORDER_BEGIN ? order->index : 0];
+    infer_held *s = &g->slots[order->kind == INFER_ORDER_BEGIN ? order->index : 0];
     switch ((infer_order_kind)order->kind) {
     case INFER_ORDER_BEGIN:
         TRY(infer_ranks_share(&g->c, s->text, order->count * (int64_t)sizeof(*s->text)));
@@ -475,6 +505,9 @@ static status order_follow(infer *g, const infer_order *order)
         return slots_next(g, g->heard, order->count);
     case INFER_ORDER_ADAPTER:
         return adapter_use(g, order->index);
+    case INFER_ORDER_LEAVE:
+        infer_pages_end(g, order->index);
+        return ST_OK;
     case INFER_ORDER_WAIT:
     case INFER_ORDER_END:
         return ST_OK;

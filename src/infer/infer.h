@@ -25,7 +25,10 @@ typedef struct infer_options {
     int64_t context;              // longest sequence, prompt and continuation together
     int64_t chunk;                // tokens of a prompt per PREFILL; 0: chosen from the context
     int64_t slots;                // sequences at once; 0: 1
-    bool logits;                  // true if infer_logits will be called
+    // Tokens that the cache holds, of all sequences together, in pages that sequences share; 0:
+    // each slot has `context` tokens of its own. With pages use infer_fits and infer_slot_end.
+    int64_t cache;
+    bool logits; // true if infer_logits will be called
     bool strict;
     int64_t memory_limit_bytes; // 0: the machine's memory
     // For measurements, where infer_open gets no folder: this model with initial values.
@@ -96,13 +99,26 @@ void infer_slot_likely(const infer *g, int64_t slot, int32_t id, int64_t count, 
 NODISCARD status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling,
                                   const int32_t *ids, int64_t count, int32_t *next);
 int64_t infer_kept_tokens(const infer *g); // of prompts that were not computed again
+// Whether there are pages for one more sequence with this prompt. If no slot has a sequence, there
+// always are.
+bool infer_fits(infer *g, const int32_t *ids, int64_t count);
 typedef struct infer_turn {
     int64_t slot; // each at most once in a call
     int32_t id;   // the token to append
-    int32_t next; // the token drawn after it
+    int32_t next; // the token drawn after it; -1: none, there was no page for it
 } infer_turn;
-// Extends each of these slots by one token; the other slots do not change.
+// Extends each of these slots by one token; the other slots do not change. Where pages run out, the
+// slots that began last are put back: they give up their pages and draw nothing. Such a turn is
+// made again until there are pages and the sequence was computed again, and draws then. The slot
+// that began first is never put back.
 NODISCARD status infer_slots_next(infer *g, infer_turn *turns, int64_t count);
+// The slot's sequence is over. It keeps the pages of its prompt while no other needs them.
+NODISCARD status infer_slot_end(infer *g, int64_t slot);
+typedef struct infer_cache {
+    int64_t tokens, used; // of all pages, and of those that are in use; 0: there are no pages
+    int64_t put_back;     // sequences, since the beginning
+} infer_cache;
+infer_cache infer_cache_counted(const infer *g);
 
 // The adapter of options.adapters for all sequences that begin from now on; -1: none. No sequence
 // may be continued that began with another.

@@ -1,6 +1,8 @@
 // A model on a device: configuration, plans in one arena, constants, weights.
 #include "infer/open.h"
 
+#include "exec/pages.h"
+
 #include "assemble/base.h"
 
 #include <stdio.h>
@@ -91,6 +93,8 @@ status infer_core_plan(infer_core *c, const infer_plan_wanted *wanted, plan **ou
                                    .compute = c->compute,
                                    .grad = DTYPE_F32,
                                    .seq = c->context,
+                                   .page = c->pages > 0 ? EXEC_PAGE : 0,
+                                   .pages = c->pages,
                                    .documents = wanted->documents,
                                    .losses = wanted->losses,
                                    .whole_vocabulary =

@@ -20,6 +20,7 @@ typedef struct infer_core {
     dtype compute;
     bool strict;
     int64_t context; // context of the rotary table and of caches
+    int64_t pages;   // of the cache; 0: none
     int64_t memory_limit_bytes;
     kern_context *kernels;
     exec_workspace_context workspace;
@@ -82,11 +83,12 @@ typedef enum infer_order_kind {
     INFER_ORDER_WAIT,
     INFER_ORDER_BEGIN,
     INFER_ORDER_NEXT,
+    INFER_ORDER_LEAVE,
     INFER_ORDER_ADAPTER,
     INFER_ORDER_END
 } infer_order_kind;
 typedef struct infer_order {
-    int64_t kind, index, count; // index: the slot of a BEGIN, or the adapter
+    int64_t kind, index, count; // index: the slot of a BEGIN or LEAVE, or the adapter
     int64_t kept;               // of a BEGIN: the slot that has the prompt; -1: none
     infer_sampling sampling;    // of a BEGIN
 } infer_order;

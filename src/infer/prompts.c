@@ -31,8 +31,9 @@ static status told(running *r, seat *s, int32_t id)
     s->last = id;
     s->drawn++;
     TRY(r->watcher->drawn(r->watcher->context, s->prompt, id, &ends));
-    if (ends || s->drawn >= r->prompts[s->prompt].max_tokens) s->prompt = -1;
-    return ST_OK;
+    if (!ends && s->drawn < r->prompts[s->prompt].max_tokens) return ST_OK;
+    s->prompt = -1;
+    return infer_slot_end(r->g, s - r->seats);
 }
 
 // Starts prompts in free seats; one that ends with its first token frees the seat for the next.
@@ -44,6 +45,7 @@ static status enter(running *r)
         while (s->prompt < 0 && r->entered < r->count && !stopped(r)) {
             const infer_prompt *p = &r->prompts[r->entered];
             int32_t id = 0;
+            if (!infer_fits(r->g, p->ids, p->count)) return ST_OK;
             *s = (seat){.prompt = r->entered++};
             if (r->watcher->begun != NULL) TRY(r->watcher->begun(r->watcher->context, s->prompt));
             TRY(infer_slot_begin(r->g, b, &p->sampling, p->ids, p->count, &id));
@@ -66,7 +68,8 @@ static status all(running *r)
         if (n == 0 || stopped(r)) return ST_OK;
         TRY(infer_slots_next(r->g, r->turns, n));
         for (int64_t i = 0; i < n; i++) {
-            TRY(told(r, &r->seats[r->turns[i].slot], r->turns[i].next));
+            const infer_turn *turn = &r->turns[i];
+            if (turn->next >= 0) TRY(told(r, &r->seats[turn->slot], turn->next));
         }
     }
 }

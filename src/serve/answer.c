@@ -125,6 +125,17 @@ static status add_drift(text *t, const serve_metrics *m)
                      m->windows);
 }
 
+static status add_cache(text *t, const infer_cache *c)
+{
+    TRY(add_value(t, "cache_tokens", "gauge", "Tokens that the pages of the cache hold.",
+                  c->tokens));
+    TRY(add_value(t, "cache_tokens_used", "gauge",
+                  "Tokens of the pages in use, those of kept prompts included.", c->used));
+    return add_value(t, "sequences_put_back_total", "counter",
+                     "Sequences that gave up their pages to older ones, and were computed again.",
+                     c->put_back);
+}
+
 status serve_metrics_text(serve *s, text *t)
 {
     static const char *const names[ROUTE_COUNT] = {"completions", "chat", "models", "health",
@@ -149,6 +160,7 @@ status serve_metrics_text(serve *s, text *t)
                   m.counts.generated));
     TRY(add_value(t, "sequences_running", "gauge", "Sequences that have a slot.", m.running));
     TRY(add_value(t, "sequences_waiting", "gauge", "Sequences that wait for a slot.", m.waiting));
+    if (m.cache.tokens > 0) TRY(add_cache(t, &m.cache));
     if (s->options.reference != NULL) TRY(add_drift(t, &m));
     TRY(add_histogram(t, "first_token_seconds", "From a request to its first token.",
                       &m.first_token_s, serve_second_bounds));

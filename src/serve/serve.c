@@ -179,26 +179,28 @@ static status take_requests(serve *s)
     return ST_OK;
 }
 
-static void release(serve *s, sequence *q)
+static status release(serve *s, sequence *q)
 {
-    if (q->slot < 0) return;
-    s->slots[q->slot] = NULL;
+    const int64_t slot = q->slot;
+    if (slot < 0) return ST_OK;
+    s->slots[slot] = NULL;
     q->slot = -1;
+    return infer_slot_end(s->model.g, slot);
 }
 
-static void drawn(serve *s, sequence *q, int32_t id)
+static status drawn(serve *s, sequence *q, int32_t id)
 {
-    if (q->owner->is_broken) return;
+    if (q->owner->is_broken) return ST_OK;
     if (job_drawn(s, q, id) != ST_OK) {
         job_break(s, q->owner);
-        return;
+        return ST_OK;
     }
     (void)pthread_mutex_lock(&s->lock);
     s->metrics.counts.generated++;
     (void)pthread_mutex_unlock(&s->lock);
-    if (q->why == FINISH_NOT_YET) return;
+    if (q->why == FINISH_NOT_YET) return ST_OK;
     q->owner->over++;
-    release(s, q);
+    return release(s, q);
 }
 
 static bool is_busy(const serve *s)
@@ -251,11 +253,11 @@ static status sequence_begin(serve *s, job *j, int64_t slot)
                       (double)(now_ns(s) - j->x->begin_ns) / 1e9);
     }
     (void)pthread_mutex_unlock(&s->lock);
-    drawn(s, q, id);
-    return ST_OK;
+    return drawn(s, q, id);
 }
 
-// Gives waiting sequences the free slots; a sequence may end with its first token.
+// Gives waiting sequences the free slots, as long as the cache has pages for their prompts; a
+// sequence may end with its first token.
 static status begin_sequences(serve *s)
 {
     for (int64_t slot = 0; slot < infer_slots(s->model.g); slot++) {
@@ -263,6 +265,8 @@ static status begin_sequences(serve *s)
             job *j = NULL;
             TRY(job_next(s, &j));
             if (j == NULL) return ST_OK;
+            const data_ids *prompt = j->sequences[j->begun].prompt;
+            if (!infer_fits(s->model.g, prompt->items, prompt->count)) return ST_OK;
             TRY(sequence_begin(s, j, slot));
         }
     }
@@ -280,12 +284,14 @@ static status extend_sequences(serve *s, arena *turns_arena)
     }
     if (count == 0) return ST_OK;
     TRY(infer_slots_next(s->model.g, turns, count));
-    for (int64_t i = 0; i < count; i++) drawn(s, s->slots[turns[i].slot], turns[i].next);
+    for (int64_t i = 0; i < count; i++) {
+        if (turns[i].next >= 0) TRY(drawn(s, s->slots[turns[i].slot], turns[i].next));
+    }
     return ST_OK;
 }
 
 // Ends the jobs whose sequences all ended, and those whose clients left.
-static void end_jobs(serve *s)
+static status end_jobs(serve *s)
 {
     int64_t waiting = 0, running = 0;
     for (job **at = &s->jobs; *at != NULL;) {
@@ -297,8 +303,8 @@ static void end_jobs(serve *s)
             at = &j->next;
             continue;
         }
+        for (int64_t i = 0; i < j->count; i++) TRY(release(s, &j->sequences[i]));
         *at = j->next;
-        for (int64_t i = 0; i < j->count; i++) release(s, &j->sequences[i]);
         if (!gone && job_end(s, j) != ST_OK) job_break(s, j);
         job_destroy(j);
         request_over(s);
@@ -306,7 +312,9 @@ static void end_jobs(serve *s)
     (void)pthread_mutex_lock(&s->lock);
     s->metrics.waiting = waiting;
     s->metrics.running = running;
+    s->metrics.cache = infer_cache_counted(s->model.g);
     (void)pthread_mutex_unlock(&s->lock);
+    return ST_OK;
 }
 
 const drift_window *serve_seen(const serve *s)
@@ -354,7 +362,7 @@ status serve_run(serve *s, const serve_watcher *watcher)
         st = take_requests(s);
         if (st == ST_OK) st = begin_sequences(s);
         if (st == ST_OK) st = extend_sequences(s, turns);
-        if (st == ST_OK) end_jobs(s);
+        if (st == ST_OK) st = end_jobs(s);
         if (st == ST_OK) st = look(s);
         drift_compare(s, watcher);
     }

@@ -19,6 +19,7 @@ typedef struct serve_metrics {
     int64_t answers[ROUTE_COUNT][6]; // by the first digit of the code
     int64_t waiting, running;        // sequences
     int64_t kept_tokens;             // of prompts that were not computed again
+    infer_cache cache;
     serve_histogram first_token_s, answer_s, prompt_length, answer_length;
     int64_t windows;           // compared with the reference
     double drift[DRIFT_COUNT]; // the index of the last one

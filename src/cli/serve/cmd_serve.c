@@ -12,7 +12,7 @@
 typedef struct serve_flags {
     const char *address, *key, *key_file, *name, *tokenizer, *adapter, *template_name;
     const char *drift, *drift_record;
-    int64_t port, batch, requests, context, threads, drift_window;
+    int64_t port, batch, requests, context, cache, threads, drift_window;
     option_list adapters;
     int32_t precision;
     bool strict;
@@ -79,6 +79,15 @@ static const option rows[] = {
      .help = "longest text in tokens, prompt and answer together; 0 is the model's context, 4096 "
              "at most",
      .also = "ctx_size, max_model_len"},
+    {.key = "cache",
+     .kind = OPTION_INT,
+     .offset = AT(cache),
+     .default_text = "0",
+     .max = INT64_C(1) << 34,
+     .help = "tokens in the cache of keys and values for all texts together, in pages of 16 that "
+             "texts with the same beginning share; where they run out, the youngest text waits "
+             "and is computed again; 0 is --context for each of --batch",
+     .also = "kv_cache, max_total_tokens"},
     {.key = "drift",
      .kind = OPTION_TEXT,
      .offset = AT(drift),
@@ -241,6 +250,7 @@ static status model_open(serving *v, const char *operand, int64_t *out)
                              .compute = cli_model_type(&v->model, v->f->precision),
                              .slots = v->f->batch,
                              .context = context,
+                             .cache = v->f->cache,
                              .logits = true,
                              .strict = is_strict(v),
                              .adapter = v->f->adapter,
@@ -259,6 +269,11 @@ static void tell_begin(const serving *v, const serve_model *m)
     cli_context *cli = v->cli;
     cli_print(cli, "model    %s: %lld texts at once, %lld tokens each\n", m->name,
               (long long)infer_slots(v->g), (long long)m->context);
+    const infer_cache cache = infer_cache_counted(v->g);
+    if (cache.tokens > 0) {
+        cli_print(cli, "cache    %lld tokens for all texts together, in pages\n",
+                  (long long)cache.tokens);
+    }
     for (int64_t i = 0; i < m->adapter_count; i++) {
         cli_print(cli, "adapter  %s: %s\n", m->adapters[i], v->folders[i]);
     }
