@@ -35,6 +35,7 @@ typedef struct assemble_plans {
     struct {
         const plan *decode, *prefill;
         int64_t slots, chunk, context; // slots: with slot 0; chunk: tokens of a PREFILL
+        int64_t pages;                 // of the caches; 0: none
     } rollout;
     exec_codec codec;   // for gradients between ranks; its codec is NULL without compression
     double codec_bound; // on the relative error; 0: none

@@ -6,6 +6,8 @@
 // log-probability of a drawn token is that of the training pass.
 #include "assemble/rollouts.h"
 
+#include "exec/pages.h"
+
 enum { CHUNK_MAX = 256 };
 
 static status model_make(arena *a, const assemble_options *o, const assemble_plans *plans,
@@ -22,6 +24,8 @@ static status model_make(arena *a, const assemble_options *o, const assemble_pla
                              .fp8_margin = (int32_t)r->precision.fp8_margin,
                              .seq = r->train.seq,
                              .as_training = true,
+                             .page = plans->rollout.pages > 0 ? EXEC_PAGE : 0,
+                             .pages = plans->rollout.pages,
                              .sizes_only = o->sizes_only};
     assemble_router_options(r, &options);
     TRY(model_build(a, plans->spec, &options, &whole));
@@ -52,10 +56,12 @@ status assemble_rollouts(arena *a, const assemble_options *o, plan_request *requ
     const int64_t dp = plan_mesh_size(&o->mesh, AXIS_DP);
     op_model *decode = NULL, *prefill = NULL;
     plan *made = NULL, *first = NULL;
+    const int64_t slots = run_config_slots(r) + 1;
+    out->rollout.slots = slots;
+    out->rollout.pages = min_i64(r->rollout.cache / EXEC_PAGE, slots * exec_pages_of(r->train.seq));
     TRY(model_check(out));
     TRY(model_make(a, o, out, PURPOSE_DECODE, &decode));
     TRY(model_make(a, o, out, PURPOSE_PREFILL, &prefill));
-    out->rollout.slots = run_config_slots(r) + 1;
     out->rollout.context = r->train.seq;
     out->rollout.chunk = min_i64(CHUNK_MAX, r->train.seq - r->rollout.max_tokens);
     ASSERT(out->count + 2 <= ASSEMBLE_MAX_PLANS);

@@ -81,23 +81,13 @@ static void check_reward(checker *k)
 // Keys of rollouts, and what a run that draws completions cannot do.
 static void check_rollouts(checker *k, const run_objective_row *row)
 {
-    static const char *const of_rollouts[] = {"rollout.group",
-                                              "rollout.max_tokens",
-                                              "rollout.temperature",
-                                              "rollout.top_p",
-                                              "rollout.top_k",
-                                              "rollout.seed",
-                                              "rollout.slots",
-                                              "rollout.staleness",
-                                              "reward.kind",
-                                              "reward.pattern",
-                                              "reward.command",
-                                              "reward.time_limit",
-                                              "reward.memory_limit",
-                                              "reward.model",
-                                              "reward.url",
-                                              "reward.retries",
-                                              NULL};
+    static const char *const of_rollouts[] = {
+        "rollout.group",     "rollout.max_tokens",  "rollout.temperature",
+        "rollout.top_p",     "rollout.top_k",       "rollout.seed",
+        "rollout.slots",     "rollout.cache",       "rollout.staleness",
+        "reward.kind",       "reward.pattern",      "reward.command",
+        "reward.time_limit", "reward.memory_limit", "reward.model",
+        "reward.url",        "reward.retries",      NULL};
     static const char *const of_data[] = {"data.train",
                                           "data.valid",
                                           "eval.every",
@@ -132,6 +122,13 @@ static void check_rollouts(checker *k, const run_objective_row *row)
         CONFLICT("rollout.max_tokens",
                  "rollout.max_tokens = %lld leaves no place for a prompt in train.seq = %lld",
                  (ll)r->rollout.max_tokens, (ll)r->train.seq);
+    }
+    const int64_t least = align_up(r->train.seq, OP_PAGE) + OP_PAGE;
+    if (r->rollout.cache > 0 && r->rollout.cache < least) {
+        CONFLICT("rollout.cache",
+                 "rollout.cache = %lld cannot hold one completion and its prompt; "
+                 "train.seq = %lld needs at least %lld",
+                 (ll)r->rollout.cache, (ll)r->train.seq, (ll)least);
     }
     if (r->objective.kl > 0.0) {
         CONFLICT("objective.kl",

@@ -81,6 +81,11 @@ static const option rows[] = {
         .help = "completions that a rank draws at once; changes speed and memory, and in strict "
                 "order no bit; 0 is its share of the batch, at most 32",
         .also = "max_num_seqs"),
+    INT("rollout.cache", rollout.cache, "0", 0, 1099511627776.0, FREE, "tokens",
+        .help = "tokens in a rank's cache for all completions that it draws at once, in pages of "
+                "16 that those of a group share; a completion begins when its longest form has "
+                "its pages; in strict order changes no bit; 0 is train.seq for each",
+        .also = "kv_cache, max_total_tokens"),
     INT("rollout.staleness", rollout.staleness, "0", 0, 64, FIXED, "steps",
         .help = "completions are drawn so many steps ahead, with older weights; the ratio of the "
                 "loss is to the log-probabilities of those weights",
@@ -222,8 +227,7 @@ static const option rows[] = {
                  "dropped",
          .also = "expert_capacity_factor, capacity_factor"),
     OTHER("train.batch_ramp", RAMP, train.batch_ramp, NULL, RECORDED, .min = 1, .max = 1 << 24,
-          .help = "global batch from given steps on, such as {0: 8, 100: 16}; the first step "
-                  "is 0"),
+          .help = "global batch from given steps on, such as {0: 8, 100: 16}, the first being 0"),
     OTHER("train.max_time", TIME, train.max_time, "0", FREE,
           .help = "time limit after which the run stops with a checkpoint and exit code 75; 0 "
                   "is no limit"),
@@ -284,8 +288,7 @@ static const option rows[] = {
                "keeps zero",
            .also = "warmup_start, warmup_init"),
     REAL("schedule.min_ratio", schedule.min_ratio, "0", 0, 1, RECORDED,
-         .help = "final learning rate of the linear, cosine and WSD rules as a share of the "
-                 "peak",
+         .help = "final learning rate of linear, cosine and WSD rules as a share of the peak",
          .also = "min_lr"),
     INT("schedule.decay_steps", schedule.decay_steps, "0", 0, 1e12, RECORDED, "steps",
         .help = "steps of the WSD decay at the end of the run; the WSD rule needs it",
@@ -422,8 +425,7 @@ static const option rows[] = {
     INT("model.head_dim", model.head_dim, "0", 0, 256, FIXED, "",
         .help = "width of a head; 0 takes the preset's, or dim / heads"),
     INT("model.ffn_dim", model.ffn_dim, "0", 0, 1 << 22, FIXED, "",
-        .help = "width of the MLP; 0 takes the preset's, or the usual width "
-                "for dim",
+        .help = "width of the MLP; 0 takes the preset's, or the usual width for dim",
         .also = "intermediate_size, d_ff"),
     INT("model.experts", model.experts, "0", 0, 1 << 16, FIXED, "",
         .help = "number of experts that replace the MLP of a layer; 0 takes the preset's, or none",
@@ -494,8 +496,7 @@ static const option rows[] = {
                    "architecture's choice",
            .also = "bias"),
     CHOICE("model.mlp_bias", model.mlp_bias, "auto", BOOL_WORDS, FIXED,
-           .help = "biases of the MLP; auto takes the preset's or architecture's "
-                   "choice"),
+           .help = "biases of the MLP; auto takes the preset's or architecture's choice"),
     CHOICE("model.qk_norm", model.qk_norm, "auto", BOOL_WORDS, FIXED,
            .help = "norm over each head of queries and keys; auto takes the preset's or "
                    "architecture's choice"),
@@ -563,8 +564,7 @@ static const option rows[] = {
     INT("kernels.threads", kernels.threads, "0", 0, 4096, FREE, "",
         .help = "number of threads of a rank; 0 is one per core", .also = "num_threads"),
     CHOICE("kernels.device", kernels.device, "cpu", "cpu, shadow, cuda", RECORDED,
-           .help = "device; cuda is an NVIDIA GPU, shadow a test device that finishes its work "
-                   "late"),
+           .help = "device; cuda is an NVIDIA GPU, shadow a test device that finishes work late"),
     CHOICE("kernels.backend", kernels.backend, "auto", "auto, cpu, ref", RECORDED,
            .help = "kernels; ref is the slow, plain reference for comparisons"),
     OTHER("kernels.graphs", BOOL, kernels.graphs, "true", FREE,
@@ -619,8 +619,7 @@ static const option rows[] = {
     INT("policy.spike.warmup", policy.spike.warmup, "16", 1, 64, RECORDED, "steps",
         .help = "number of norms before the spike policy acts", .also = "window"),
     INT("policy.spike.limit", policy.spike.limit, "10", 1, 1e9, RECORDED, "steps",
-        .help = "number of consecutive skipped steps that stops the run, with "
-                "policy.spike=skip"),
+        .help = "number of skipped steps in a row that stops the run, with policy.spike=skip"),
 
     // ---- determinism and layout
     CHOICE("determinism.mode", determinism.mode, "fast", "fast, strict", FIXED,

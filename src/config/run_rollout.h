@@ -21,6 +21,7 @@ typedef struct run_rollout {
     int64_t top_k; // 0: all
     int64_t seed;
     int64_t slots;     // completions that a rank draws at once; 0: chosen
+    int64_t cache;     // tokens that a rank's cache holds for all of them; 0: each has its own
     int64_t staleness; // steps between the weights that draw and those that learn
 } run_rollout;
 

@@ -5,7 +5,7 @@
 // on what is due, and a rank that has nothing to do computes rows that no completion reads.
 #include "train/rollout.h"
 
-#include "exec/caches.h"
+#include "exec/pages.h"
 #include "train/job.h"
 
 #include <string.h>
@@ -16,6 +16,7 @@ typedef struct seat {
     int64_t request; // -1: free
     int32_t last;    // the token to append next
     int32_t length;  // tokens in the cache
+    int64_t due;     // pages that it may yet take
 } seat;
 
 struct train_rollouts {
@@ -25,6 +26,9 @@ struct train_rollouts {
     int64_t slots, chunk;
     seat *seats;
     exec_caches caches;
+    exec_pages pages; // count 0: none
+    bool *gone;       // of slot 0 alone
+    int64_t most_used;
     const int32_t *kept; // the prompt in slot 0; NULL: none
     // Inputs and outputs of a run.
     int32_t *ids, *positions, *lengths, *rows, *drawn;
@@ -47,7 +51,14 @@ status train_rollouts_open(arena *a, const assemble_plans *plans, exec *e, const
     *g = (train_rollouts){.plans = plans, .e = e, .ends = ends, .slots = n, .together = together};
     TRY(arena_new(a, dp * DRAWN * n, &g->shared));
     g->chunk = plans->rollout.chunk;
-    TRY(exec_caches_find(a, &plans->run, n, plans->rollout.context, &g->caches));
+    if (plans->rollout.pages > 0) {
+        TRY(exec_pages_create(a, plans->rollout.pages, n, plans->rollout.context, &g->pages));
+        TRY(exec_caches_find(a, &plans->run, plans->rollout.pages, EXEC_PAGE, &g->caches));
+    } else {
+        TRY(exec_caches_find(a, &plans->run, n, plans->rollout.context, &g->caches));
+    }
+    TRY(arena_new(a, n, &g->gone));
+    g->gone[0] = true;
     TRY(arena_new(a, n, &g->seats));
     TRY(arena_new(a, n * g->chunk, &g->ids));
     TRY(arena_new(a, n * g->chunk, &g->positions));
@@ -73,6 +84,11 @@ static status plan_run(train_rollouts *g, const plan *p)
                                   {"params", g->params, n * PARAMS * (int64_t)sizeof(float)},
                                   {"draws", g->draws, n * (int64_t)sizeof(int64_t)}},
                         .batch_count = 6};
+    if (g->pages.count > 0) {
+        input.batch[input.batch_count++] =
+            (exec_batch){"pages", g->pages.tables, n * g->pages.each * width};
+        g->most_used = max_i64(g->most_used, g->pages.count - g->pages.unused_count);
+    }
     input.host.step = ++g->runs;
     input.host.sequences = p->sequences;
     TRY(exec_begin(g->e, p, &input));
@@ -102,6 +118,12 @@ static status prompt_take(train_rollouts *g, const int32_t *prompt, int64_t coun
 {
     const int64_t chunk = g->chunk;
     int64_t taken = count % chunk != 0 ? count % chunk - chunk : 0;
+    if (g->pages.count > 0) {
+        exec_page_copy none;
+        exec_pages_cut(&g->pages, 0, 0);
+        const bool has = exec_pages_grow(&g->pages, 0, 0, count, &none);
+        ASSERT(has); // requests_begin made sure
+    }
     g->kept = prompt;
     g->rows[0] = (int32_t)chunk - 1;
     for (; taken < count; taken += chunk) {
@@ -148,14 +170,27 @@ static status drawn_share(train_rollouts *g)
     return ST_OK;
 }
 
+// Gives the seat its page for one more token.
+static status page_extend(train_rollouts *g, int64_t slot, seat *s)
+{
+    exec_page_copy copy;
+    const int64_t unused = g->pages.unused_count;
+    const bool has = exec_pages_grow(&g->pages, slot, s->length, s->length + 1, &copy);
+    ASSERT(has); // it waited until there were all
+    s->due -= unused - g->pages.unused_count;
+    ASSERT(s->due >= 0);
+    return exec_page_copied(g->e, &g->caches, &copy);
+}
+
 // Appends a token to each seat that is taken, and draws the next ones.
 static status decode(train_rollouts *g)
 {
     const plan *p = g->plans->rollout.decode;
     const int64_t n = g->slots;
     for (int64_t b = 0; b < n; b++) {
-        const seat *s = &g->seats[b];
+        seat *s = &g->seats[b];
         const bool is_taken = s->request >= 0;
+        if (is_taken && g->pages.count > 0) TRY(page_extend(g, b, s));
         g->ids[b] = is_taken ? s->last : 0;
         g->positions[b] = is_taken ? s->length : 0;
         g->lengths[b] = is_taken ? s->length + 1 : 0;
@@ -192,7 +227,11 @@ static status drawn_take(train_rollouts *g, int64_t slot, rollout_answer *answer
     s->last = id;
     s->length++;
     g->draws[slot]++;
-    if (to->has_ended || to->count == g->plans->config->rollout.max_tokens) s->request = -1;
+    if (to->has_ended || to->count == g->plans->config->rollout.max_tokens) {
+        s->request = -1;
+        s->due = 0;
+        if (g->pages.count > 0) exec_pages_cut(&g->pages, slot, 0);
+    }
     return ST_OK;
 }
 
@@ -202,16 +241,39 @@ static bool prompt_is_there(const train_rollouts *g, const rollout_request *from
     return g->kept == from->prompt || from->count == 1;
 }
 
+// Pages that the request's longest completion takes in addition to those full of its prompt.
+static int64_t pages_due(const train_rollouts *g, const rollout_request *from)
+{
+    const int64_t before = from->count - 1, most = before + g->plans->config->rollout.max_tokens;
+    return exec_pages_of(most) - before / EXEC_PAGE;
+}
+
+// Whether there are pages for the request, and for its prompt if that is not there, without those
+// that the completions which are drawn now may take.
+static bool has_pages(const train_rollouts *g, const rollout_request *from)
+{
+    if (g->pages.count == 0) return true;
+    int64_t left = g->pages.unused_count - pages_due(g, from);
+    for (int64_t b = 1; b < g->slots; b++) left -= g->seats[b].due;
+    if (prompt_is_there(g, from)) return left >= 0;
+    return left + exec_pages_freed(&g->pages, g->gone) >= exec_pages_of(from->count - 1);
+}
+
 static status request_begin(train_rollouts *g, int64_t slot, const rollout_request *from,
                             int64_t index)
 {
     const int64_t before = from->count - 1;
     ASSERT(prompt_is_there(g, from));
-    TRY(exec_caches_copy(g->e, &g->caches, 0, slot, before));
+    if (g->pages.count == 0) {
+        TRY(exec_caches_copy(g->e, &g->caches, 0, slot, before));
+    } else if (before > 0) {
+        exec_pages_share(&g->pages, 0, slot, before);
+    }
     sampling_set(g, slot, from->seed);
     g->draws[slot] = 0;
     g->seats[slot] =
         (seat){.request = index, .last = from->prompt[before], .length = (int32_t)before};
+    if (g->pages.count > 0) g->seats[slot].due = pages_due(g, from);
     return ST_OK;
 }
 
@@ -227,7 +289,8 @@ static status requests_begin(train_rollouts *g, drawing *d, int32_t due[2])
 {
     due[0] = due[1] = 0;
     for (int64_t b = 1; b < g->slots; b++) {
-        const bool is_free = g->seats[b].request < 0 && d->next < d->count;
+        const bool is_free =
+            g->seats[b].request < 0 && d->next < d->count && has_pages(g, &d->requests[d->next]);
         if (is_free && prompt_is_there(g, &d->requests[d->next])) {
             TRY(request_begin(g, b, &d->requests[d->next], d->next));
             d->next++;
@@ -272,7 +335,11 @@ status train_rollouts_draw(train_rollouts *g, const rollout_request *requests,
     bool taken = true;
     g->kept = NULL; // the weights have changed
     *whole = false;
-    for (int64_t b = 0; b < g->slots; b++) g->seats[b].request = -1;
+    g->most_used = 0;
+    for (int64_t b = 0; b < g->slots; b++) {
+        g->seats[b] = (seat){.request = -1};
+        if (g->pages.count > 0) exec_pages_cut(&g->pages, b, 0);
+    }
     for (int64_t i = 0; i < count; i++) {
         answers[i].count = 0;
         answers[i].has_ended = false;
@@ -287,4 +354,9 @@ status train_rollouts_draw(train_rollouts *g, const rollout_request *requests,
     }
     *whole = true;
     return results_drop(g);
+}
+
+int64_t train_rollouts_cache_used(const train_rollouts *g)
+{
+    return g->most_used * EXEC_PAGE;
 }

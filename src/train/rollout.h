@@ -5,6 +5,9 @@
 //   slot 1   copy of the prompt | its last token, and the tokens drawn so far
 //   slot 2   the same; a slot whose completion has ended takes the next one at once
 //
+// With rollout.cache the slots have pages of one pool (exec/pages.h): the prompt is in the pages of
+// slot 0, which the others share, and a completion begins when its longest form has its pages.
+//
 // A completion depends on the weights, its prompt and its seed. In strict order its tokens and
 // their log-probabilities have the same bits in any slot, with any number of slots, in any layout.
 #ifndef TRAIN_ROLLOUT_H
@@ -44,5 +47,8 @@ NODISCARD status train_rollouts_open(arena *a, const assemble_plans *plans, exec
 NODISCARD status train_rollouts_draw(train_rollouts *g, const rollout_request *requests,
                                      rollout_answer *answers, int64_t count,
                                      bool (*stopped)(void *context), void *context, bool *whole);
+
+// Tokens of the pages that were in use at once, the most in the last call; 0: there are no pages.
+int64_t train_rollouts_cache_used(const train_rollouts *g);
 
 #endif

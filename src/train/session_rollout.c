@@ -430,8 +430,11 @@ void session_rollouts_record(const session *s, obs_record *record)
 {
     const struct session_rollouts *x = s->rollouts;
     if (x == NULL) return;
-    ASSERT(record->measure_count + 3 <= OBS_MEASURES);
+    const int64_t used = train_rollouts_cache_used(x->drawing);
+    ASSERT(record->measure_count + 4 <= OBS_MEASURES);
     record->measures[record->measure_count++] = (obs_measure){"reward", x->reward, true};
     record->measures[record->measure_count++] = (obs_measure){"answer_tokens", x->tokens, true};
     record->measures[record->measure_count++] = (obs_measure){"answers_ended", x->ended, false};
+    if (used == 0) return;
+    record->measures[record->measure_count++] = (obs_measure){"cache_tokens", (double)used, false};
 }
