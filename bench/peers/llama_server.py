@@ -26,26 +26,12 @@ import sys
 import time
 import urllib.parse
 
-from shared import begin_serve
-
-WORDS = "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they".split()
-
+from shared import ask, begin_serve, prompt_of
 
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
-
-
-def ask(port, body):
-    c = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-    c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    r = c.getresponse()
-    text = r.read()
-    c.close()
-    if r.status != 200:
-        raise SystemExit(f"port {port}: {r.status} {text[:300]!r}")
-    return json.loads(text)
 
 
 def begin_ours(trireme, model, options):
@@ -87,10 +73,6 @@ def begin_theirs(server, gguf, options):
             raise SystemExit(f"{server} ended with code {p.returncode}")
         time.sleep(0.2)
     raise SystemExit(f"{server} did not listen")
-
-
-def prompt_of(client, number, words):
-    return " ".join(WORDS[(client * 7 + number * 3 + i * i) % len(WORDS)] for i in range(words))
 
 
 def round_of(port, options, more):

@@ -1,7 +1,10 @@
 """Pieces of several scripts of this folder: `trireme serve` as a process, and model and data for TRL."""
+import http.client
 import json
 import re
 import subprocess
+
+WORDS = "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they".split()
 
 
 def begin_serve(trireme, model, *flags):
@@ -12,6 +15,21 @@ def begin_serve(trireme, model, *flags):
         if found:
             return p, found[1]
     raise SystemExit("trireme serve did not listen")
+
+
+def ask(port, body):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    r = c.getresponse()
+    text = r.read()
+    c.close()
+    if r.status != 200:
+        raise SystemExit(f"port {port}: {r.status} {text[:300]!r}")
+    return json.loads(text)
+
+
+def prompt_of(client, number, words):
+    return " ".join(WORDS[(client * 7 + number * 3 + i * i) % len(WORDS)] for i in range(words))
 
 
 def trl_model(folder, tokenizer):
