@@ -19,7 +19,7 @@ data: {valid: 0}
 eval: {every: 0}
 optimizer: {lr: 1e-2}
 schedule: {name: constant, warmup: 0}
-determinism: {mode: strict, tp_shards: 2}
+determinism: {mode: strict, tp_shards: 2, cp_shards: 2}
 kernels: {threads: 1}
 END
 printf 'adapter: {kind: lora, rank: 4}\ndata: {train: text1.txt}\n' >one.yaml
@@ -77,7 +77,7 @@ for name in one two three four; do
     same "$name says after which step" "$(cat stopped/$name/STATUS)" "stopped 75 SIGTERM in step $((10#${newest#step-}))"
 done
 number=0
-for layout in "layout.dp=2 layout.zero=3" layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=1"; do
+for layout in "layout.dp=2 layout.zero=3" layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=1" "layout.cp=2 layout.tp=2" "layout.cp=2 layout.zero=3"; do
     number=$((number + 1))
     [ -z "${TRIALS_PART:-}" ] || [ $number = 1 ] || continue
     code "four adapters, $layout" 0 "$trireme" train many.yaml --quiet run.dir="$dir/ranks$number" train.steps=2 $layout

@@ -288,6 +288,25 @@ static void compressed_sums_are_counted(void **state)
     }
 }
 
+// Objectives whose losses are functions of whole sequences.
+static const char *const answer_layouts[] = {
+    "train.objective=dpo train.micro_batch=4",
+    "train.objective=orpo train.micro_batch=2 train.recompute=full",
+    "train.objective=kto train.micro_batch=4 layout.tp=2",
+    "train.objective=dpo train.micro_batch=2 layout.cp=2",
+    "train.objective=dpo train.micro_batch=2 layout.cp=2 layout.tp=2 layout.sp=yes train.recompute=selective",
+    "train.objective=grpo train.micro_batch=1 layout.cp=2 layout.pp=4 layout.schedule=zb-h1",
+    "train.objective=grpo train.micro_batch=2 layout.cp=4 layout.cp_heads=2 layout.dp=2 layout.zero=1",
+    "train.objective=reward train.micro_batch=2 layout.cp=2 layout.zero=3",
+};
+
+static void losses_of_answers_are_planned(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(answer_layouts); i++)
+        layout_compare("model.arch=llama", answer_layouts[i], DENSE);
+}
+
 static const char *const expert_layouts[] = {
     "train.micro_batch=2",
     "train.micro_batch=2 train.recompute=full",
@@ -374,6 +393,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_that_of_plans), cmocka_unit_test(compressed_sums_are_counted),
-        cmocka_unit_test(experts_are_planned), cmocka_unit_test(bytes_of_experts_are_exact)};
+        cmocka_unit_test(losses_of_answers_are_planned), cmocka_unit_test(experts_are_planned),
+        cmocka_unit_test(bytes_of_experts_are_exact)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

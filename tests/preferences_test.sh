@@ -21,6 +21,7 @@ with open(out + "/train.jsonl", "w") as f:
         f.write(json.dumps({k: "".join(letter(i) for i in ids) for k, ids in pair.items()}) + "\n")
 o = golden["optimizer"]
 longest = max(2 * len(p["prompt"]) + len(p["chosen"]) + len(p["rejected"]) for p in golden["pairs"])
+longest = -(-longest // 8) * 8 # layout.cp cuts it into pieces
 open(out + "/run.yaml", "w").write(f"""
 model: {{from: {out}}}
 train: {{objective: dpo, steps: {o["steps"]}, seq: {longest}, global_batch: {len(golden["pairs"])}, precision: fp32}}
@@ -64,7 +65,7 @@ for case in dpo_llama dpo_qwen2; do
     compare $case ipo "one rank" objective.loss=ipo
     compare $case sigmoid_smoothed "one rank" objective.label_smoothing=0.1
     compare $case robust "one rank" objective.loss=robust objective.label_smoothing=0.1
-    for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" train.micro_batch=1 train.seq=128; do
+    for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" layout.cp=2 train.micro_batch=1 train.seq=128; do
         [ "$case $layout" = "dpo_qwen2 layout.tp=2" ] && continue # three heads
         batch=
         [ "$layout" = train.seq=128 ] && batch=train.global_batch=$(python3 -c "
@@ -78,10 +79,10 @@ print(len(rows))")
     done
 done
 yaml=$dir/dpo_llama/run.yaml
-strict="determinism=strict determinism.tp_shards=2"
+strict="determinism=strict determinism.tp_shards=2 determinism.cp_shards=2"
 code "strict" 0 "$trireme" train "$yaml" run.dir="$dir/strict" $strict
 want=$("$trireme" digest "$dir/strict")
-for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3"; do
+for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" "layout.cp=2 layout.tp=2 layout.sp=yes" "layout.cp=2 layout.pp=2 train.micro_batch=1" "layout.cp=2 layout.zero=3 train.recompute=full"; do
     code "strict, $layout" 0 "$trireme" train "$yaml" run.dir="$dir/strict-$layout" $strict $layout
     same "strict, $layout: the digest of one rank" "$("$trireme" digest "$dir/strict-$layout")" "$want"
 done
@@ -93,7 +94,7 @@ if grep -q "under the reference model" "$dir/out"; then failed "the second run r
 lora="adapter.kind=lora adapter.rank=4 objective.reference=auto optimizer.lr=1e-2"
 code "an adapter" 0 "$trireme" train "$yaml" run.dir="$dir/lora" $strict $lora
 number=0
-for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3"; do
+for layout in "layout.cp=2 layout.tp=2" layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" "layout.cp=2 layout.pp=2" "layout.cp=2 layout.zero=3"; do
     number=$((number + 1))
     [ -z "${TRIALS_PART:-}" ] || [ $number = 1 ] || continue
     code "an adapter, $layout" 0 "$trireme" train "$yaml" run.dir="$dir/lora-$layout" $strict $lora $layout
@@ -117,6 +118,18 @@ open(sys.argv[2], "w").writelines(json.dumps({"prompt": l["prompt"], "completion
 END
 code "kto" 0 "$trireme" train "$yaml" run.dir="$dir/kto" train.objective=kto data.train="$dir/kto.jsonl" train.steps=20
 for run in orpo kto; do
+    rows=train
+    [ $run = kto ] && rows=kto
+    cp "$dir/dpo_llama/train.jsonl" "$dir/train.jsonl"
+    short="train.objective=$run data.train=$dir/$rows.jsonl objective.reference=auto train.steps=2"
+    code "$run, strict" 0 "$trireme" train "$yaml" run.dir="$dir/$run-1" $strict $short
+    number=0
+    for layout in layout.cp=2 "layout.cp=2 layout.tp=2" "layout.cp=2 layout.pp=2 train.micro_batch=2" "layout.cp=2 layout.zero=3"; do
+        number=$((number + 1))
+        [ -z "${TRIALS_PART:-}" ] || [ $number = 3 ] || continue
+        code "$run, $layout" 0 "$trireme" train "$yaml" run.dir="$dir/$run-cp$number" $strict $short $layout
+        same "$run, $layout: the digest of one rank" "$("$trireme" digest "$dir/$run-cp$number")" "$("$trireme" digest "$dir/$run-1")"
+    done
     code "$run raises the margin" 0 python3 -c "
 import json
 s = [json.loads(line) for line in open('$dir/$run/metrics.jsonl')]
@@ -158,7 +171,7 @@ def rows_of(seq):
         k = next((i for i, used in enumerate(rows) if used + n <= seq), len(rows))
         rows[k:k + 1] = [(rows[k] if k < len(rows) else 0) + n]
     return len(rows)
-seq = next(s for s in range(max(lengths), 500) if rows_of(s) % 2 == 0)
+seq = next(s for s in range(-(-max(lengths) // 8) * 8, 1000, 8) if rows_of(s) % 2 == 0)
 norms = {name: math.sqrt(sum(x * x for key in entries if key.startswith("grad." + name + ".") for x in tensor(key)))
          for name in golden["results"]}
 json.dump(norms, open(out + "/norms.json", "w"))
@@ -195,7 +208,7 @@ for case in grpo_llama grpo_qwen2; do
     group $case bnpo.group "one rank" objective.loss=bnpo
     group $case dr_grpo.none "one rank" objective.loss=dr_grpo objective.scale=none objective.length=$(python3 -c "import json; print(json.load(open('$shared/golden/post/$case/golden.json'))['max_completion_length'])")
     group $case grpo.none.no_kl "one rank" objective.scale=none objective.kl=0
-    for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3"; do
+    for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" layout.cp=2 "layout.cp=2 layout.pp=2 train.micro_batch=1"; do
         [ "$case $layout" = "grpo_qwen2 layout.tp=2" ] && continue
         group $case bnpo.group "$layout" objective.loss=bnpo $layout
     done
@@ -205,8 +218,8 @@ code "rewards of other completions" 5 "$trireme" train "$dir/grpo_llama/run.yaml
 code "a loss of another objective" 3 "$trireme" train "$dir/grpo_llama/run.yaml" run.dir="$dir/no" objective.loss=ipo
 says "it names the objective" err 'objective.loss is no loss of train.objective = grpo'
 code "no reference" 0 "$trireme" train "$yaml" run.dir="$dir/none" objective.reference=none
-code "cp" 3 "$trireme" train "$yaml" run.dir="$dir/no" layout.cp=2
-says "it names the objective" err 'layout.cp = 2 cannot be used with train.objective = dpo'
+code "pieces that strict order does not have" 3 "$trireme" train "$yaml" run.dir="$dir/no" determinism=strict layout.cp=2
+says "it names them" err 'layout.cp = 2 does not divide determinism.cp_shards = 1'
 code "a key of another objective" 3 "$trireme" train "$yaml" run.dir="$dir/no" objective.wanted=2
 says "it names the key" err 'objective.wanted has no effect: train.objective = dpo does not read it'
 printf '{"prompt": "a", "chosen": ["b"], "rejected": "c"}\n' >"$dir/bad.jsonl"

@@ -28,15 +28,15 @@ for key, value in want.items():
 END
 }
 number=0
-for layout in "layout.dp=1" "layout.tp=2" "layout.tp=2 layout.sp=yes" "layout.pp=2" "layout.dp=2 layout.zero=3"; do
+for layout in "layout.dp=1" "layout.tp=2" "layout.tp=2 layout.sp=yes" "layout.pp=2" "layout.dp=2 layout.zero=3" layout.cp=2; do
     number=$((number + 1))
     code "$layout" 0 train "n$number" $layout
     if near "n$number"; then passed "$layout: the numbers of transformers"; else failed "$layout: the numbers of transformers"; fi
 done
-strict="determinism=strict determinism.tp_shards=2 train.steps=3"
+strict="determinism=strict determinism.tp_shards=2 determinism.cp_shards=2 train.steps=3"
 code "strict" 0 train strict $strict
 number=0
-for layout in "layout.tp=2 layout.sp=yes" layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" train.micro_batch=7; do
+for layout in "layout.cp=2 layout.tp=2 layout.sp=yes" layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" train.micro_batch=7 "layout.cp=2 layout.tp=2" "layout.cp=2 layout.pp=2 train.micro_batch=7" "layout.cp=2 layout.zero=3"; do
     number=$((number + 1))
     [ -z "${TRIALS_PART:-}" ] || [ $((number % 2)) = 1 ] || continue
     code "strict, $layout" 0 train "s$number" $strict $layout
@@ -77,7 +77,7 @@ same "and both begin alike" "$(head -1 from-lm/metrics.jsonl | grep -o '"loss": 
 lora="adapter.kind=lora adapter.rank=4"
 code "an adapter" 0 train adapted $strict $lora
 number=0
-for layout in "layout.tp=2 layout.sp=yes" layout.pp=2 "layout.dp=2 layout.zero=3"; do
+for layout in "layout.cp=2 layout.tp=2 layout.sp=yes" layout.pp=2 "layout.dp=2 layout.zero=3" "layout.tp=2 layout.sp=yes" "layout.cp=2 layout.zero=3"; do
     number=$((number + 1))
     [ -z "${TRIALS_PART:-}" ] || [ $number = 1 ] || continue
     code "an adapter, $layout" 0 train "a$number" $strict $lora $layout
@@ -115,7 +115,6 @@ refuses 3 "objective.beta has no effect" train bad objective.beta=0.5
 refuses 3 "whose head was trained with the adapter" "$trireme" export merged unmerged --unmerge --peft peft
 cp -r peft peft-more && sed -i 's/"classifier"/"lm_head"/' peft-more/adapter_config.json
 refuses 3 "modules_to_save.*the head of a reward model" train bad adapter.from=peft-more
-refuses 3 "layout.cp = 2 cannot be used" train bad layout.cp=2
 sed 's/"0": "LABEL_0"/"0": "a", "1": "b"/' rm/config.json >two.json && cp -r rm two && cp two.json two/config.json
 refuses 3 "with 2 labels" train bad model.from=two
 cp -r lm headless && sed 's/ForCausalLM/ForSequenceClassification/' rm/config.json >headless/config.json

@@ -51,6 +51,20 @@ same "tokens in use, of 9 x 48" "$(value pages cache_tokens 1)" $((2 * 16 + 16 +
 code "in fewer" 0 train fewer $long rollout.cache=96
 same "the same digest again" "$(digest fewer)" "$(digest rows)"
 same "no more in use than there are" "$(value fewer cache_tokens 1)" 96
+# Ranks along cp draw some completions each; of 20 positions in two pieces each the kernels add no pairs of rows.
+cp="determinism.cp_shards=2 $tp train.seq=20 model.context=20"
+code "cp = 1" 0 train cp1 $strict $cp train.precision=bf16
+number=0
+for layout in layout.cp=2 "layout.cp=2 layout.tp=2 rollout.slots=2" "layout.cp=2 layout.pp=2 train.micro_batch=2" "layout.cp=2 layout.zero=3 layout.dp=2 rollout.slots=3 rollout.cache=96"; do
+    number=$((number + 1))
+    code "$layout" 0 train "cp-$number" $strict $cp train.precision=bf16 $layout
+    exact "cp-$number"
+    same "$layout: the same digest" "$(digest "cp-$number")" "$(digest cp1)"
+done
+code "fewer sequences than ranks" 0 train few $strict determinism.cp_shards=4 train.global_batch=4
+code "on all of them" 0 train few8 $strict determinism.cp_shards=4 train.global_batch=4 layout.cp=4 layout.dp=2
+same "the same digest" "$(digest few8)" "$(digest few)"
+code "ranks that draw unequally often" 0 train unequal layout.dp=2 train.global_batch=6 rollout.group=2 rollout.slots=2
 code "one step" 0 train resumed $strict train.steps=1
 code "one more" 0 train resumed $strict layout.dp=2
 same "go on exactly" "$(digest resumed)" "$want"
@@ -62,6 +76,9 @@ says "the log says how far" out "the completions of step s are drawn with the we
 same "the first step is exact, the second is not" "$(value ahead ratio_gap 1) $(awk -v r="$(value ahead ratio_gap 2)" 'BEGIN { print(r > 0) }')" "0 1"
 code "one step ahead" 0 train ahead2 $ahead train.steps=1
 code "and two more in another layout" 0 train ahead2 $ahead train.steps=3 layout.dp=2 layout.pp=2 train.micro_batch=2
+code "along cp too" 0 train ahead3 $ahead determinism.cp_shards=2 train.steps=3
+code "with two ranks" 0 train ahead4 $ahead determinism.cp_shards=2 train.steps=3 layout.cp=2
+same "older weights along cp: the same digest" "$(digest ahead4)" "$(digest ahead3)"
 same "older weights: go on exactly" "$(digest ahead2)" "$(digest ahead)"
 code "learning" 0 train learnt train.steps=60 train.global_batch=32
 same "the reward rises" "$(awk -v a="$(value learnt reward 1)" -v b="$(value learnt reward 60)" 'BEGIN { print(a < 0.7 && b > 0.9) }')" 1
@@ -110,6 +127,9 @@ for layout in layout.dp=2 rollout.slots=3; do
     code "$layout" 0 train "scored$number" $strict $model $layout
     same "$layout: the same digest" "$(digest "scored$number")" "$(digest scored)"
 done
+code "in two pieces" 0 train scored3 $strict $model determinism.cp_shards=2 train.steps=1
+code "on two ranks" 0 train scored4 $strict $model determinism.cp_shards=2 train.steps=1 layout.cp=2
+same "the same digest" "$(digest scored4)" "$(digest scored3)"
 same "its rewards are scores" "$(awk -v r="$(value scored reward 1)" 'BEGIN { print(r != 0 && r != 1) }')" 1
 
 refuses 3 "model has dropout" train no model.dropout=0.1

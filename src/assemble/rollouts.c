@@ -2,9 +2,13 @@
 // tensors, so they read the weights that the job trains, and their caches are part of the predicted
 // memory.
 //
+// Ranks along cp draw completions of their own, as those along dp do, because a token that is drawn
+// is one row. So these programs have no parts of context parallelism.
+//
 // In strict order a value has the bits that training gives it (model_options.as_training), so the
 // log-probability of a drawn token is that of the training pass.
 #include "assemble/rollouts.h"
+#include "op/zigzag.h"
 
 #include "exec/pages.h"
 
@@ -16,6 +20,8 @@ static status model_make(arena *a, const assemble_options *o, const assemble_pla
     const run_config *r = plans->config;
     op_cuts cuts = assemble_cuts(r, plans->spec, &o->mesh, o->even_experts);
     cuts.tp.rows = false; // a sequence has one row, which every rank computes
+    cuts.cp = (op_context){.ways = 1, .shards = 1, .ordered = cuts.cp.ordered};
+    cuts.ep.cp_own = 1;
     op_model *whole = NULL, *of_tp = NULL;
     model_options options = {.purpose = purpose,
                              .compute = plans->types.compute,
@@ -68,7 +74,7 @@ status assemble_rollouts(arena *a, const assemble_options *o, plan_request *requ
     request->optimizer = NULL;
     request->codec = NULL;
     request->packed_bytes = NULL;
-    request->in_pairs = request->strict && r->train.seq % 2 == 0;
+    request->in_pairs = request->strict && zigzag_in_pairs(r->train.seq, request->cp_shards);
     request->cache_seq = out->rollout.context;
     request->shards = (int32_t)dp;
     request->cp_shards = 1;

@@ -41,7 +41,8 @@ op_objective_attrs run_config_objective(const run_config *r)
 int64_t run_config_slots(const run_config *r)
 {
     enum { MOST = 32 };
-    const int64_t own = run_config_batch_max(r) / max_i64(1, r->layout.dp);
+    const int64_t ranks = max_i64(1, r->layout.dp) * max_i64(1, r->layout.cp);
+    const int64_t own = (run_config_batch_max(r) + ranks - 1) / ranks;
     return r->rollout.slots > 0 ? r->rollout.slots : min_i64(max_i64(1, own), MOST);
 }
 

@@ -162,12 +162,6 @@ void check_objective(checker *k)
         CONFLICT("objective.length",
                  "objective.length has no effect: objective.loss is not dr_grpo");
     }
-    if (r->layout.cp > 1) {
-        CONFLICT("layout.cp",
-                 "layout.cp = %lld cannot be used with train.objective = %s yet, whose loss needs "
-                 "the whole sequence on a rank; use layout.dp or layout.tp",
-                 (ll)r->layout.cp, row->name);
-    }
     if (r->data.packing == RUN_PACKING_PLAIN) {
         CONFLICT("data.packing",
                  "data.packing = plain cannot be used with train.objective = %s: the answers of a "

@@ -5,6 +5,7 @@
 // on some of a micro-batch's sequences is a range of all tensors that have rows of tokens.
 #include "exec/call.h"
 
+#include "op/zigzag.h"
 #include "plan/access.h"
 
 #include <string.h>
@@ -68,13 +69,10 @@ static int32_t row_at(const int32_t *rows, int64_t at)
     return rows != NULL ? rows[at] : -1;
 }
 
-// Whether every sum over rows is split after an even number of rows in every layout: sums are split
-// between sequences and between the pieces that cp_shards makes, two for each shard. Sequences in a
-// cache grow by any number of rows.
+// Sequences in a cache grow by any number of rows.
 static bool sums_in_pairs(const plan *p)
 {
-    const int64_t pieces = p->cp_shards > 1 ? 2 * (int64_t)p->cp_shards : 1;
-    return p->in_pairs || (p->cache_seq == 0 && p->whole_seq % (2 * pieces) == 0);
+    return p->in_pairs || (p->cache_seq == 0 && zigzag_in_pairs(p->whole_seq, p->cp_shards));
 }
 
 // Whether the node finds the rows of some sequences by their counts.

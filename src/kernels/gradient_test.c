@@ -524,9 +524,10 @@ static double loss(const gradient_subject *s)
     must(kern_interpret_run(s->it, OP_FORWARD, false));
     if (s->p->output_count > 0) return gradient_outputs(s);
     must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
-    const op_node *head = &s->p->lists[OP_BACKWARD_WEIGHT].nodes[0];
-    assert_int_equal(head->code, OP_HEAD_LOSS);
-    if (s->p->lists[OP_BACKWARD_WEIGHT].count > 1) head++; // OBJECTIVE
+    const bool has_objective = s->p->lists[OP_FORWARD].count > 0;
+    const op_node *head = has_objective ? &s->p->lists[OP_FORWARD].nodes[1]
+                                        : &s->p->lists[OP_BACKWARD_WEIGHT].nodes[0];
+    assert_int_equal(head->code, has_objective ? OP_OBJECTIVE : OP_HEAD_LOSS);
     const int64_t count = kern_interpret_elements(s->it, head->out[0]);
     for (int64_t e = 0; e < count; e++) sum += kern_interpret_get(s->it, head->out[0], e);
     return sum / s->divisor;

@@ -223,11 +223,12 @@ status op_head_objective(op_program *p, const tensor_id in[5], const op_head_opt
 {
     tensor_id again = TENSOR_NONE;
     op_node head = head_node(in[0], in[1], in[2], options), node = op_node_of(OP_OBJECTIVE);
-    TRY(op_append(p, loss_list(p), &head, 0));
+    TRY(op_append(p, OP_FORWARD, &head, 0));
     node.in[0] = head.out[0];
-    memcpy(&node.in[1], &in[2], 3 * sizeof(in[0]));
+    node.in[1] = in[3];
+    node.in[2] = in[4];
     node.attrs.objective = *objective;
-    TRY(op_append(p, loss_list(p), &node, p->purpose == PURPOSE_TRAIN ? 1u << 3 : 0));
+    TRY(op_append(p, OP_FORWARD, &node, p->purpose == PURPOSE_TRAIN ? 1u << 3 : 0));
     *out = (op_objective_rows){
         .token_losses = head.out[0], .losses = node.out[0], .units = node.out[1]};
     if (p->purpose != PURPOSE_TRAIN) return ST_OK;

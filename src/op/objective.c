@@ -29,7 +29,7 @@ bool objective_next(const op_objective_sequence *s, int64_t at, objective_answer
     if (at >= s->rows) return false;
     out->reference = s->given[at * GIVEN_COLUMNS + GIVEN_REFERENCE];
     for (; out->end < s->rows && s->documents[out->end] == s->documents[at]; out->end++) {
-        if (s->labels[out->end] < 0) continue;
+        if (!objective_has_label(s, out->end)) continue;
         if (out->first < 0) out->first = out->end;
         out->count += 1.0;
         out->sum -= s->token_loss[out->end];
@@ -75,7 +75,7 @@ static void pairs(const op_objective_attrs *a, const op_objective_sequence *s)
         m[MEASURE_COUNT] = 1.0;
         for (int i = 0; i < 2; i++) {
             for (int64_t t = two[i].begin; t < two[i].end; t++) {
-                if (s->labels[t] >= 0) s->slopes[t] = -v.d_sum[i];
+                if (objective_has_label(s, t)) s->slopes[t] = -v.d_sum[i];
             }
         }
     }
@@ -99,15 +99,17 @@ void op_objective_compute(const op_objective_attrs *attrs, const op_objective_se
 int64_t op_objective_bytes(int64_t rows)
 {
     const int64_t doubles = 3 + GIVEN_COLUMNS + MEASURE_COLUMNS;
-    return rows * (doubles * (int64_t)sizeof(double) + 3 * (int64_t)sizeof(int32_t));
+    return rows * (doubles * (int64_t)sizeof(double) + 2 * (int64_t)sizeof(int32_t));
 }
 
 // ---- the row ------------------------------------------------------------------------------------
 
+// With context parallelism the inputs have the rows of all ranks, the outputs those of this one.
 static status objective_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     const op_objective_attrs *a = &node->attrs.objective;
+    const int32_t ways = node->piece.cp_ways > 1 ? node->piece.cp_ways : 1;
     TRY(op_shapes_in(p, node, &shapes));
     int64_t given = 0;
     TRY(op_shapes_constant(node, &shapes, 'K', &given));
@@ -115,6 +117,13 @@ static status objective_infer(op_program *p, op_node *node, uint32_t wanted)
         return fail(ST_MODEL, "objective: kind %d with %lld columns, expected 1 to %d with %d",
                     (int)a->kind, (long long)given, OBJECTIVE_KIND_COUNT - 1, (int)GIVEN_COLUMNS);
     }
+    extent rows = op_at(p, node->in[0])->dims[0];
+    if (rows.scale % ways != 0 || node->piece.cp_at < 0 || node->piece.cp_at >= ways) {
+        return fail(ST_MODEL, "objective: rank %d of %d of rows of %lld ranks",
+                    (int)node->piece.cp_at, (int)ways, (long long)rows.scale);
+    }
+    rows.scale /= ways;
+    op_shapes_bind(&shapes, 'N', rows);
     op_shapes_bind(&shapes, 'M', extent_of(MEASURE_COLUMNS));
     return op_shapes_out(p, node, wanted, &shapes);
 }
@@ -127,17 +136,19 @@ static op_cost objective_cost(const op_program *p, const op_node *node, const ex
 static void objective_check(const op_facts *f)
 {
     op_check_sequences(f);
+    ASSERT(op_fact(f, 'A') == op_fact(f, 'N') * max_i64(1, f->piece->cp_ways));
     ASSERT(op_fact(f, 'K') == GIVEN_COLUMNS && op_fact(f, 'M') == MEASURE_COLUMNS);
 }
 
 const op_kind op_row_objective = {
     .code = OP_OBJECTIVE,
     .name = "objective",
-    .in = "sN iN iN sNK",
+    .in = "sA iA sAK",
     .out = "sN iN sNM sN",
     .made = "losses units measures slopes",
     .optional_out = 1u << 3,
     .cost_class = COST_MEMORY,
+    .kept_always = true, // small, and the losses of tokens below it are as dear as the head
     .inplace = {-1, -1, -1, -1},
     .infer = objective_infer,
     .place = op_place_replicate,

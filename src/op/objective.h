@@ -61,13 +61,13 @@ typedef struct op_objective_attrs {
     float length;           // DR_GRPO
 } op_objective_attrs;
 
-// The columns of `given`. Of the first two objectives' pairs: the first column at a document's
-// first row.
+// The columns of `given`, of all rows of a sequence, also where cp cuts it. Of the first two
+// objectives' pairs: the first column at a document's first row.
 enum {
     GIVEN_REFERENCE, // R_d at the document's first row; GRPO: q of each token, at its label's row
     GIVEN_OLD,       // GRPO: log-probability of each token when it was drawn
     GIVEN_ADVANTAGE, // GRPO: of each token; KTO: above 0 if the answer is wanted
-    GIVEN_SPARE,
+    GIVEN_LABEL,     // 1: the row has a label
     GIVEN_COLUMNS
 };
 // The columns of `measures`: sums over rows and sequences of which a step reports ratios. Pairs
@@ -85,7 +85,7 @@ enum {
 typedef struct op_objective_sequence {
     int64_t rows;
     const double *token_loss, *given;
-    const int32_t *labels, *documents;
+    const int32_t *documents;
     double *losses, *slopes, *measures; // all are written
     int32_t *units;
 } op_objective_sequence;

@@ -16,9 +16,14 @@ enum { ROWS = 48, PAIRS = 3 };
 
 typedef struct case_rows {
     double loss[ROWS], given[ROWS * GIVEN_COLUMNS];
-    int32_t labels[ROWS], documents[ROWS], units[ROWS];
+    int32_t documents[ROWS], units[ROWS];
     double losses[ROWS], slopes[ROWS], measures[ROWS * MEASURE_COLUMNS];
 } case_rows;
+
+static bool has_label(const case_rows *c, int t)
+{
+    return c->given[t * GIVEN_COLUMNS + GIVEN_LABEL] > 0.0;
+}
 
 static double draw(uint64_t *n)
 {
@@ -33,8 +38,9 @@ static void fill(case_rows *c)
     for (int t = 0; t < ROWS; t++) {
         const int at = t % 7;
         c->documents[t] = t / 7;
-        c->labels[t] = t < 42 && at >= 2 + t / 7 % 2 && at < 6 ? 5 : -1;
-        c->loss[t] = c->labels[t] < 0 ? 0.0 : 0.2 + 2.0 * draw(&n);
+        const bool is_label = t < 42 && at >= 2 + t / 7 % 2 && at < 6;
+        c->given[t * GIVEN_COLUMNS + GIVEN_LABEL] = is_label ? 1.0 : 0.0;
+        c->loss[t] = is_label ? 0.2 + 2.0 * draw(&n) : 0.0;
         c->given[t * GIVEN_COLUMNS + GIVEN_OLD] = -c->loss[t] + 0.8 * (draw(&n) - 0.5);
         c->given[t * GIVEN_COLUMNS + GIVEN_ADVANTAGE] = draw(&n) - 0.5;
         c->given[t * GIVEN_COLUMNS + GIVEN_REFERENCE] = -c->loss[t] + draw(&n) - 0.5;
@@ -47,7 +53,6 @@ static double total(const op_objective_attrs *a, case_rows *c)
     const op_objective_sequence s = {.rows = ROWS,
                                      .token_loss = c->loss,
                                      .given = c->given,
-                                     .labels = c->labels,
                                      .documents = c->documents,
                                      .losses = c->losses,
                                      .slopes = c->slopes,
@@ -98,7 +103,7 @@ static void slopes_are_differences(void **state)
             }
             // KTO's reference point has no gradient, by definition.
             const bool shifts = all[i].kind == OBJECTIVE_KTO && c.documents[t] % 2 == 1;
-            const double slope = c.labels[t] < 0 || shifts ? 0.0 : (two[0] - two[1]) / (2 * h);
+            const double slope = !has_label(&c, t) || shifts ? 0.0 : (two[0] - two[1]) / (2 * h);
             assert_true(fabs(slope - c.slopes[t]) <= 1e-7 * fmax(1.0, fabs(slope)));
         }
     }
@@ -109,7 +114,7 @@ static double sum_of(const case_rows *c, int document, double *count)
     double sum = 0.0;
     *count = 0.0;
     for (int t = 7 * document; t < 7 * document + 7; t++) {
-        if (c->labels[t] < 0) continue;
+        if (!has_label(c, t)) continue;
         sum -= c->loss[t];
         *count += 1.0;
     }
@@ -168,7 +173,7 @@ static double tokens_of(const op_objective_attrs *a, const case_rows *c)
     for (int t = 0; t < 42; t++) {
         double n = 0.0;
         (void)sum_of(c, c->documents[t], &n);
-        if (c->labels[t] < 0) continue;
+        if (!has_label(c, t)) continue;
         const double *g = c->given + t * GIVEN_COLUMNS, logp = -c->loss[t];
         const double ratio = exp(logp) / exp(g[GIVEN_OLD]), gap = g[GIVEN_REFERENCE] - logp;
         double bound = ratio;
@@ -200,7 +205,7 @@ static void only_whole_pairs_count(void **state)
     (void)state;
     static case_rows c;
     fill(&c);
-    for (int t = 7; t < 14; t++) c.labels[t] = -1;
+    for (int t = 7; t < 14; t++) c.given[t * GIVEN_COLUMNS + GIVEN_LABEL] = 0.0;
     (void)total(&all[0], &c);
     int units = 0;
     for (int t = 0; t < ROWS; t++) {
@@ -219,7 +224,7 @@ static void kto_lacks_a_comparison(void **state)
     const op_objective_attrs *kto = &all[6];
     assert_int_equal(kto->kind, OBJECTIVE_KTO);
     fill(&c);
-    for (int t = 7; t < 14; t++) c.labels[t] = -1;
+    for (int t = 7; t < 14; t++) c.given[t * GIVEN_COLUMNS + GIVEN_LABEL] = 0.0;
     const double got = total(kto, &c), b = (double)kto->beta;
     double z = 0.0, want = 0.0, n = 0.0;
     for (int k = 1; k < PAIRS; k++) {

@@ -112,10 +112,11 @@ extern "C" {
 //   SCORE          x(N,D) w(1,D) labels(N) [slopes(N)] -> token_loss(N) [dx(N,D)] [+= dw(1,D)]: the
 //                  head of a reward model. token_loss is minus the product of the row of x with w
 //                  where a row has a label, else 0; gradients as those of HEAD_LOSS
-//   OBJECTIVE      token_loss(N) labels(N) documents(N) given(N,4) -> losses(N) units(N)
-//                  measures(N,4) [slopes(N)]: the losses of pairs or groups of documents in a
-//                  sequence (op/objective.h): units >= 0 where a row has one; slopes are the
-//                  derivatives of sum(losses) with respect to token_loss
+//   OBJECTIVE      token_loss(Na) documents(Na) given(Na,4) -> losses(N) units(N) measures(N,4)
+//                  [slopes(N)]: the losses of pairs or groups of documents in a sequence
+//                  (op/objective.h): units >= 0 where a row has one; slopes are the derivatives of
+//                  sum(losses) with respect to token_loss. Na = N; with piece.cp_ways = W > 1:
+//                  Na = W N, losses as they were gathered, documents and given by position
 //   GATHER         x(N,D) rows(B)                   -> y(B,D)
 //   SAMPLE         logits(B,V) params(B,8, fp32) draws(B, i64) -> ids(B); params: temperature,
 //                  top_k, top_p, min_p, seed low, seed high (bits), 0, 0; temperature 0: greedy,

@@ -101,6 +101,7 @@ typedef struct op_kind {
     int host_issues;        // routing: further kernels that the host issues for each of these
     bool host_waits;        // the host waits for the result before it issues the next operation
     bool kept_by_selective; // recompute `selective` keeps its results (GEMMs, attention)
+    bool kept_always;       // so does `full`
     // Output o may reuse the bytes of input inplace[o] if this is the input's last use; -1: never.
     int8_t inplace[OP_MAX_OUT];
     // Checks the inputs and the outputs given, and creates the outputs that are TENSOR_NONE and

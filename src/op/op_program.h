@@ -81,9 +81,10 @@ typedef struct op_piece {
     // Communications along AXIS_TP: among `inside` neighbouring ranks, or among ranks at a distance
     // of `across`. 0: all ranks.
     int32_t inside, across;
-    // ATTENTION, ATTENTION_BWD, DROPOUT: the rows of a sequence are those of rank cp_at of cp_ways
-    // (op/zigzag.h); keys and documents are those of all ranks. 0: all rows. `ring`: keys are those
-    // of rank key_at.
+    // ATTENTION, ATTENTION_BWD, DROPOUT, OBJECTIVE: the rows of a sequence are those of rank cp_at
+    // of cp_ways (op/zigzag.h); keys, documents, and what OBJECTIVE reads, are those of all ranks.
+    // 0: all rows. `ring`: keys are those of rank key_at. Communications along AXIS_CP: cp_ways > 0
+    // means all of its ranks, also where some of them distribute heads.
     int32_t cp_ways, cp_at, key_at;
     int32_t cp_turns; // of the zigzag, of communications and ZIGZAG too; 0: 1
     bool ring;

@@ -73,6 +73,13 @@ static inline DEVICE_CODE void zigzag_shard(int64_t ways, int64_t at, int64_t ro
     out[0].count = out[1].count = half;
 }
 
+// Whether every sum over the rows of sequences of `seq` is split after an even number of rows in
+// every layout: sums are split between sequences and between the pieces of `shards`, two for each.
+static inline bool zigzag_in_pairs(int64_t seq, int64_t shards)
+{
+    return seq % (shards > 1 ? 4 * shards : 2) == 0;
+}
+
 // Returns the position of row `row` of a rank's `rows` if AXIS_TP cuts positions: of each of
 // `pieces` equal pieces of a sequence rank `at` of `ways` has its part, so that all ranks work on a
 // piece that is processed alone.

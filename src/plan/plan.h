@@ -255,9 +255,10 @@ typedef bool (*plan_fuses_fn)(void *context, const struct plan *p, const op_prog
 
 typedef struct plan_request {
     const op_model *model;
-    int64_t sequences;      // in the step: the global batch
-    int64_t micro_batch;    // divides this rank's sequences
-    int64_t seq, cache_seq; // seq: on all ranks along AXIS_CP, which divide it
+    int64_t sequences;   // in the step: the global batch
+    int64_t micro_batch; // divides this rank's sequences
+    // seq: on all ranks along AXIS_CP, which divide it unless the model generates.
+    int64_t seq, cache_seq;
     plan_mesh mesh;
     plan_pipeline_request pipeline;
     int32_t zero; // ZeRO stage: cuts the optimizer's state; from 2 on gradients; 3: weights

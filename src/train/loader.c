@@ -412,8 +412,7 @@ status train_loader_start(train_loader *l, const plan_mesh *mesh, int64_t first_
     return data_loader_create(&args, &l->loader);
 }
 
-// Copies this rank's positions of all sequences.
-static void positions_take(const train_loader *l, const int32_t *from, int64_t count, int32_t *to)
+void train_loader_positions(const train_loader *l, const int32_t *from, int64_t count, int32_t *to)
 {
     const int64_t cp_size = plan_mesh_size(&l->mesh, AXIS_CP), all = l->r->train.seq;
     const int64_t turns = run_config_cp_turns(l->r), pieces = zigzag_pieces(turns);
@@ -459,7 +458,7 @@ static void tokens_give(train_loader *l, data_split split, int64_t n, float *giv
 }
 
 static status given_put(train_loader *l, data_split split, int64_t first, int64_t count,
-                        exec_input *input)
+                        const int32_t *labels, exec_input *input)
 {
     const int64_t row = l->r->train.seq * GIVEN_COLUMNS;
     if (run_config_objective(l->r).kind == OBJECTIVE_NONE) return ST_OK;
@@ -474,6 +473,9 @@ static status given_put(train_loader *l, data_split split, int64_t first, int64_
     for (int64_t i = 0; i < count; i++) {
         float *to = l->given + i * row;
         is_group ? tokens_give(l, split, first + i, to) : row_give(l, split, first + i, to);
+    }
+    for (int64_t i = 0; i < count * l->r->train.seq; i++) {
+        l->given[i * GIVEN_COLUMNS + GIVEN_LABEL] = labels[i] >= 0 ? 1.0F : 0.0F;
     }
     input->batch[input->batch_count++] =
         (exec_batch){"given", l->given, count * row * (int64_t)sizeof(float)};
@@ -517,7 +519,7 @@ static status rows_put(train_loader *l, const data_rows *rows, int64_t count, ex
     }
     for (int i = 0; i < used && cp_size > 1; i++) {
         int32_t *to = l->cut + i * own;
-        positions_take(l, columns[i], count, to);
+        train_loader_positions(l, columns[i], count, to);
         columns[i] = to;
     }
     input->batch[0] = (exec_batch){"ids", columns[0], bytes};
@@ -539,7 +541,7 @@ status train_loader_take(train_loader *l, int64_t step, exec_input *input, int64
     ASSERT(batch.step == step);
     *wait_ns = batch.wait_ns;
     TRY(rows_put(l, &batch.rows, batch.count, input));
-    return given_put(l, DATA_TRAIN, batch.first, batch.count, input);
+    return given_put(l, DATA_TRAIN, batch.first, batch.count, batch.rows.labels, input);
 }
 
 // ---- validation ---------------------------------------------------------------------------------
@@ -578,7 +580,7 @@ status train_loader_rows(train_loader *l, data_split split, int64_t first, int64
     }
     TRY(data_batch_fill(l->dataset, split, first, count, &l->valid));
     TRY(rows_put(l, &l->valid, count, input));
-    return given_put(l, split, first, count, input);
+    return given_put(l, split, first, count, l->valid.labels, input);
 }
 
 void train_loader_close(train_loader *l)

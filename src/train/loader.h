@@ -66,6 +66,8 @@ NODISCARD status train_loader_rows(train_loader *l, data_split split, int64_t fi
                                    exec_input *input);
 void train_loader_mesh(train_loader *l, const plan_mesh *mesh); // before train_loader_start
 void train_loader_own(const train_loader *l, int64_t *first, int64_t *count);
+// Copies this rank's positions of whole sequences, with layout.cp those that it has.
+void train_loader_positions(const train_loader *l, const int32_t *from, int64_t count, int32_t *to);
 // Sets the reference's log-probabilities, two of each sample, those of training first; borrowed.
 void train_loader_reference(train_loader *l, const double *values, int64_t train_count);
 void train_loader_close(train_loader *l); // NULL is legal

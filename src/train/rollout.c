@@ -37,19 +37,25 @@ struct train_rollouts {
     step_device *results;
     int64_t runs;
     comm_group *together; // ranks that draw in step; NULL: this one draws alone
-    int32_t *shared;      // [ranks along dp][DRAWN][slots], of the last stage
+    int32_t *shared;      // [ranks along dp and cp][DRAWN][slots], of the last stage
 };
 
 enum { DRAWN_ID, DRAWN_LOSS, DRAWN };
+
+// Ranks with completions of their own.
+static int64_t drawing_ranks(const plan_mesh *m)
+{
+    return (int64_t)plan_mesh_size(m, AXIS_DP) * plan_mesh_size(m, AXIS_CP);
+}
 
 status train_rollouts_open(arena *a, const assemble_plans *plans, exec *e, const rollout_ends *ends,
                            comm_group *together, train_rollouts **out)
 {
     train_rollouts *g = NULL;
-    const int64_t n = plans->rollout.slots, dp = plan_mesh_size(&plans->places.mesh, AXIS_DP);
+    const int64_t n = plans->rollout.slots;
     TRY(arena_new(a, 1, &g));
     *g = (train_rollouts){.plans = plans, .e = e, .ends = ends, .slots = n, .together = together};
-    TRY(arena_new(a, dp * DRAWN * n, &g->shared));
+    TRY(arena_new(a, drawing_ranks(&plans->places.mesh) * DRAWN * n, &g->shared));
     g->chunk = plans->rollout.chunk;
     if (plans->rollout.pages > 0) {
         TRY(exec_pages_create(a, plans->rollout.pages, n, plans->rollout.context, &g->pages));
@@ -156,9 +162,10 @@ static void sampling_set(train_rollouts *g, int64_t slot, uint64_t seed)
 static status drawn_share(train_rollouts *g)
 {
     const plan_mesh *m = &g->plans->places.mesh;
-    const int64_t n = g->slots, all = plan_mesh_size(m, AXIS_DP) * DRAWN * n;
+    const int64_t n = g->slots, all = drawing_ranks(m) * DRAWN * n;
+    const int64_t at = m->at[AXIS_DP] * plan_mesh_size(m, AXIS_CP) + m->at[AXIS_CP];
     const size_t bytes = (size_t)n * sizeof(int32_t);
-    int32_t *own = g->shared + m->at[AXIS_DP] * DRAWN * n;
+    int32_t *own = g->shared + at * DRAWN * n;
     for (int64_t i = 0; i < all; i++) g->shared[i] = INT32_MIN;
     if (g->plans->rollout.decode->outputs[0] >= 0) {
         memcpy(own + DRAWN_ID * n, g->drawn, bytes);

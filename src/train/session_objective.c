@@ -11,6 +11,7 @@
 // The file is in the cache folder. Its name is a hash of all that determines the numbers, so a
 // resumed run and a second run read it.
 #include "op/objective.h"
+#include "op/zigzag.h"
 #include "train/session.h"
 
 #include <math.h>
@@ -79,11 +80,12 @@ static status reference_hash(session *s, hash128 *out)
     return st;
 }
 
-// The sums of the documents of one sequence. loss: of its tokens.
+// The sums of the documents of one sequence. loss: of its tokens, as cp gathers them.
 static void row_sum(const session *s, data_split split, int64_t n, const float *loss, double *to)
 {
     const data_dataset *d = train_loader_dataset(s->loader);
-    const int64_t seq = s->r->train.seq;
+    const int64_t seq = s->r->train.seq, cp = s->r->layout.cp, turns = run_config_cp_turns(s->r);
+    int64_t run = 0;
     data_pair *pairs = s->objective.pairs;
     const int64_t count = data_dataset_pairs(d, split, n, pairs);
     for (int64_t i = 0; i < count; i++) {
@@ -91,7 +93,9 @@ static void row_sum(const session *s, data_split split, int64_t n, const float *
         const int64_t bounds[] = {pairs[i].first, pairs[i].second, end};
         for (int k = 0; k < 2; k++) {
             double sum = 0.0;
-            for (int64_t t = bounds[k]; t < bounds[k + 1]; t++) sum -= (double)loss[t];
+            for (int64_t t = bounds[k]; t < bounds[k + 1]; t++) {
+                sum -= (double)loss[zigzag_row(cp, turns, seq, t, &run)];
+            }
             to[2 * pairs[i].sample + k] = sum;
         }
     }
@@ -119,7 +123,8 @@ static status split_pass(session *s, data_split split, const train_watch *w, dou
         TRY(exec_finish(s->job.e));
         TRY(exec_results(s->job.e, s->results, &step, &any)); // so that no step gets them
         train_loader_own(s->loader, &own, &own_count);
-        for (int64_t i = 0; i < w->count * per && has_first_tp(s); i++) {
+        const bool counts = has_first_tp(s) && s->options.mesh.at[AXIS_CP] == 0;
+        for (int64_t i = 0; i < w->count * per && counts; i++) {
             if (own + i < rows) row_sum(s, split, own + i, w->data + i * seq, to);
         }
     }
@@ -131,7 +136,7 @@ static status reference_compute(session *s, double *values, int64_t train_count,
     train_watch w;
     const char *const *entries = NULL;
     int64_t count = 0;
-    TRY(train_watch_make(s->a, s->plans.eval, OP_HEAD_LOSS, 0, &w));
+    TRY(train_watch_make(s->a, s->plans.eval, OP_OBJECTIVE, 0, &w));
     TRY(train_job_weights_of(&s->job, s->a, reference_folder(s)));
     if (train_job_has_base(&s->job)) {
         TRY(train_job_adapter_off(&s->job, s->a, reference_folder(s)));
@@ -218,7 +223,7 @@ status session_objective_open(session *s)
     for (int64_t i = 0; i < s->plans.count; i++) {
         train_watch *w = &s->objective.watches[i];
         if (s->plans.all[i]->purpose > PURPOSE_EVALUATE) continue; // it has no loss
-        TRY(train_watch_make(s->a, s->plans.all[i], OP_OBJECTIVE, 2, w));
+        TRY(train_watch_make(s->a, s->plans.all[i], OP_OBJECTIVE, OP_MAX_IN + 2, w));
         train_watch_set(s->job.e, w);
     }
     return ST_OK;

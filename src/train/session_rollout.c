@@ -3,6 +3,9 @@
 //   prompts of the step -> completions of this rank's sequences -> rewards -> all ranks
 //                       -> advantages within each group          -> batch of the step
 //
+// Ranks along cp have pieces of the same sequences, and each draws whole completions of some of
+// them; then all give theirs to all.
+//
 // Sequence n of the run is completion n % group of its prompt; the prompts come in a new order each
 // epoch. The seed of a completion is a function of (rollout.seed, prompt, step, completion), so a
 // resumed run and another layout draw the same. A sequence holds its completion from position 0 on,
@@ -16,7 +19,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SUMS = 2, SHARED = 3, COPIES = 2 };
+enum { SUMS = 2, SHARED = 3, COPIES = 2, CUT = 3 };
 
 struct session_rollouts {
     const data_prompts *prompts;
@@ -24,18 +27,21 @@ struct session_rollouts {
     train_rollouts *drawing;
     const reward_rule *rule;
     reward_context rewarding;
-    reward_case *cases; // of the step
-    int64_t rows;       // the most sequences of this rank in a step
+    reward_case *cases;               // of the step
+    int64_t rows;                     // the most sequences of this rank in a step
+    int64_t drawn_first, drawn_count; // of the batch, that this rank has drawn
     rollout_request *requests;
     rollout_answer *answers;
     int64_t *of; // [row] its prompt
     int32_t *ids, *labels, *positions, *documents;
+    int32_t *cut; // with layout.cp: this rank's positions of the first three
     float *given;
     // The rewards of all sequences of the step, then sums of tokens and of ended ones.
     double *all;
     double reward, tokens, ended; // means of the step that was drawn last
     rollout_ahead ahead;          // with rollout.staleness
-    int32_t *shared;              // [most sequences of a step][SHARED + 2 x tokens of each]
+    // With rollout.staleness or layout.cp: [most sequences of a step][SHARED + 2 x tokens of each].
+    int32_t *shared;
     text files[COPIES];
     struct {
         int64_t prompt, completion; // places in `text`
@@ -43,11 +49,11 @@ struct session_rollouts {
     data_bytes text;
 };
 
-// One of the ranks with the same sequences rewards them.
+// One of the ranks with the same completions rewards them.
 static bool rewards_here(const session *s)
 {
     const plan_mesh *m = &s->options.mesh;
-    return m->at[AXIS_TP] == 0 && m->at[AXIS_PP] == 0 && m->at[AXIS_CP] == 0;
+    return m->at[AXIS_TP] == 0 && m->at[AXIS_PP] == 0;
 }
 
 static status answers_check(const session *s, const struct session_rollouts *x)
@@ -89,9 +95,13 @@ static status buffers_make(session *s, struct session_rollouts *x)
     TRY(arena_new(s->a, x->rows * seq, &x->documents));
     TRY(arena_new(s->a, x->rows * seq * GIVEN_COLUMNS, &x->given));
     TRY(arena_new(s->a, most + SUMS, &x->all));
+    if (s->r->layout.cp > 1) {
+        TRY(arena_new(s->a, CUT * x->rows * seq / s->r->layout.cp, &x->cut));
+        TRY(arena_new(s->a, most * (SHARED + 2 * tokens), &x->shared));
+    }
     if (s->r->rollout.staleness == 0) return ST_OK;
     for (int i = 0; i < COPIES; i++) x->files[i].a = s->a;
-    TRY(arena_new(s->a, most * (SHARED + 2 * tokens), &x->shared));
+    if (x->shared == NULL) TRY(arena_new(s->a, most * (SHARED + 2 * tokens), &x->shared));
     x->ahead = (rollout_ahead){.capacity = s->r->rollout.staleness + 1,
                                .rows = most,
                                .tokens = tokens,
@@ -221,11 +231,11 @@ static void means_make(struct session_rollouts *x, int64_t batch)
     x->ended = x->all[batch + 1] / (double)batch;
 }
 
-static status rewards_make(session *s, struct session_rollouts *x, int64_t own, int64_t count,
-                           int64_t batch)
+static status rewards_make(session *s, struct session_rollouts *x, int64_t batch)
 {
+    const int64_t count = x->drawn_count;
     memset(x->all, 0, (size_t)(batch + SUMS) * sizeof(double));
-    if (rewards_here(s)) TRY(own_reward(s, x, count, x->all + own));
+    if (rewards_here(s)) TRY(own_reward(s, x, count, x->all + x->drawn_first));
     for (int64_t i = 0; i < count && rewards_here(s); i++) {
         x->all[batch] += (double)x->answers[i].count;
         x->all[batch + 1] += x->answers[i].has_ended ? 1.0 : 0.0;
@@ -273,8 +283,58 @@ static void row_fill(const session *s, struct session_rollouts *x, int64_t i, do
         x->positions[i * seq + t] = (int32_t)(t < used ? t : t - used);
         x->documents[i * seq + t] = t < used ? 0 : 1;
         if (!is_label) continue;
+        given[t * GIVEN_COLUMNS + GIVEN_LABEL] = 1.0F;
         given[t * GIVEN_COLUMNS + GIVEN_OLD] = -answer->losses[next];
         given[t * GIVEN_COLUMNS + GIVEN_ADVANTAGE] = (float)advantage;
+    }
+}
+
+// The sequences of a batch that this rank draws: those along cp share theirs.
+static void drawn_set(const session *s, struct session_rollouts *x, int64_t batch)
+{
+    const plan_mesh *m = &s->options.mesh;
+    const int64_t cp = plan_mesh_size(m, AXIS_CP), at = m->at[AXIS_CP];
+    int64_t own = 0, count = batch;
+    train_loader_own(s->loader, &own, &count);
+    ASSERT(count <= x->rows);
+    x->drawn_first = own + count * at / cp;
+    x->drawn_count = own + count * (at + 1) / cp - x->drawn_first;
+}
+
+// Gives the completions that this rank has drawn to all ranks. A rank contributes the least number
+// for those of others, which as bits of a float is -0.
+static status completions_share(const session *s, struct session_rollouts *x, int64_t batch)
+{
+    const int64_t tokens = s->r->rollout.max_tokens, width = SHARED + 2 * tokens;
+    for (int64_t i = 0; i < batch * width; i++) x->shared[i] = INT32_MIN;
+    for (int64_t i = 0; i < x->drawn_count; i++) {
+        const rollout_answer *answer = &x->answers[i];
+        int32_t *to = x->shared + (x->drawn_first + i) * width;
+        to[0] = (int32_t)answer->count;
+        to[1] = answer->has_ended ? 1 : 0;
+        to[2] = (int32_t)x->of[i];
+        memcpy(to + SHARED, answer->ids, (size_t)answer->count * sizeof(int32_t));
+        memcpy(to + SHARED + tokens, answer->losses, (size_t)answer->count * sizeof(int32_t));
+    }
+    if (s->ranks.hosts == NULL) return ST_OK;
+    return comm_all_reduce(s->ranks.hosts, x->shared, batch * width, DTYPE_I32, REDUCTION_MAX,
+                           "completions", __func__);
+}
+
+// Takes the completions of this rank's sequences, some of which other ranks have drawn.
+static void completions_take(const session *s, struct session_rollouts *x, int64_t batch)
+{
+    const int64_t tokens = s->r->rollout.max_tokens, width = SHARED + 2 * tokens;
+    int64_t own = 0, count = batch;
+    train_loader_own(s->loader, &own, &count);
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t *from = x->shared + (own + i) * width;
+        const data_prompt *p = &x->prompts->items[from[2]];
+        x->requests[i] = (rollout_request){.prompt = p->ids, .count = p->count};
+        x->answers[i].count = from[0];
+        x->answers[i].has_ended = from[1] != 0;
+        memcpy(x->answers[i].ids, from + SHARED, (size_t)from[0] * sizeof(int32_t));
+        memcpy(x->answers[i].losses, from + SHARED + tokens, (size_t)from[0] * sizeof(int32_t));
     }
 }
 
@@ -282,38 +342,20 @@ static void row_fill(const session *s, struct session_rollouts *x, int64_t i, do
 static status batch_draw(session *s, struct session_rollouts *x, int64_t step, int64_t first,
                          int64_t batch, bool *whole)
 {
-    int64_t own = 0, count = batch;
-    train_loader_own(s->loader, &own, &count);
-    ASSERT(count <= x->rows);
-    requests_make(s, x, step, first + own, count);
-    TRY(train_rollouts_draw(x->drawing, x->requests, x->answers, count, drawing_stops, s, whole));
-    return *whole ? rewards_make(s, x, own, count, batch) : ST_OK;
+    drawn_set(s, x, batch);
+    requests_make(s, x, step, first + x->drawn_first, x->drawn_count);
+    TRY(train_rollouts_draw(x->drawing, x->requests, x->answers, x->drawn_count, drawing_stops, s,
+                            whole));
+    return *whole ? rewards_make(s, x, batch) : ST_OK;
 }
 
 // ---- ahead of the step --------------------------------------------------------------------------
 
-// Gives the completions of this rank's sequences to all ranks. A rank contributes the least number
-// for those of others, which as bits of a float is -0.
 static status ahead_put(session *s, struct session_rollouts *x, int64_t step, int64_t batch)
 {
     const int64_t tokens = x->ahead.tokens, width = SHARED + 2 * tokens;
     rollout_batch *b = rollout_ahead_at(&x->ahead, step);
-    int64_t own = 0, count = batch;
-    train_loader_own(s->loader, &own, &count);
-    for (int64_t i = 0; i < batch * width; i++) x->shared[i] = INT32_MIN;
-    for (int64_t i = 0; i < count; i++) {
-        const rollout_answer *answer = &x->answers[i];
-        int32_t *to = x->shared + (own + i) * width;
-        to[0] = (int32_t)answer->count;
-        to[1] = answer->has_ended ? 1 : 0;
-        to[2] = (int32_t)x->of[i];
-        memcpy(to + SHARED, answer->ids, (size_t)answer->count * sizeof(int32_t));
-        memcpy(to + SHARED + tokens, answer->losses, (size_t)answer->count * sizeof(int32_t));
-    }
-    if (s->ranks.hosts != NULL) {
-        TRY(comm_all_reduce(s->ranks.hosts, x->shared, batch * width, DTYPE_I32, REDUCTION_MAX,
-                            "completions", __func__));
-    }
+    TRY(completions_share(s, x, batch));
     b->step = x->ahead.last = step;
     b->count = batch;
     for (int64_t i = 0; i < batch; i++) {
@@ -411,13 +453,23 @@ status session_rollouts_take(session *s, int64_t step, int64_t batch, exec_input
         if (*whole) ahead_take(s, x, step, batch);
     } else {
         TRY(batch_draw(s, x, step, s->sequences, batch, whole));
+        if (*whole && s->r->layout.cp > 1) {
+            TRY(completions_share(s, x, batch));
+            completions_take(s, x, batch);
+        }
     }
     if (!*whole) return ST_OK;
     for (int64_t i = 0; i < count; i++) row_fill(s, x, i, advantage_of(s, x, own + i));
-    const int64_t bytes = count * seq * (int64_t)sizeof(int32_t);
-    input->batch[0] = (exec_batch){"ids", x->ids, bytes};
-    input->batch[1] = (exec_batch){"labels", x->labels, bytes};
-    input->batch[2] = (exec_batch){"positions", x->positions, bytes};
+    const int64_t bytes = count * seq * (int64_t)sizeof(int32_t), cp = s->r->layout.cp;
+    const int32_t *columns[CUT] = {x->ids, x->labels, x->positions};
+    for (int k = 0; k < CUT && cp > 1; k++) {
+        int32_t *to = x->cut + k * count * seq / cp;
+        train_loader_positions(s->loader, columns[k], count, to);
+        columns[k] = to;
+    }
+    input->batch[0] = (exec_batch){"ids", columns[0], bytes / cp};
+    input->batch[1] = (exec_batch){"labels", columns[1], bytes / cp};
+    input->batch[2] = (exec_batch){"positions", columns[2], bytes / cp};
     input->batch[3] = (exec_batch){"documents", x->documents, bytes};
     input->batch[4] =
         (exec_batch){"given", x->given, count * seq * GIVEN_COLUMNS * (int64_t)sizeof(float)};

@@ -11,13 +11,13 @@ static int32_t node_of(const plan *p, const plan_action *a, op_code code)
     return -1;
 }
 
-static status probe_make(arena *a, int32_t action, int32_t node, int out, train_watch *w)
+static status probe_make(arena *a, int32_t action, int32_t node, int operand, train_watch *w)
 {
     const plan *p = w->p;
     const plan_action *at = &p->actions[action];
     const plan_binding *b = &p->bindings[at->binding];
     const op_node *n = &b->program->lists[at->list].nodes[at->ops_begin + node];
-    const int32_t ref = b->tensor[n->out[out]];
+    const int32_t ref = b->tensor[op_operand(n, operand)];
     const plan_tensor *t = plan_tensor_at(p, ref);
     const int64_t batches = p->own_sequences / p->micro_batch;
     if (t->type != DTYPE_F32) return fail(ST_INTERNAL, "%s is not fp32", t->name);
@@ -26,13 +26,8 @@ static status probe_make(arena *a, int32_t action, int32_t node, int out, train_
         TRY(arena_new(a, batches, &w->probes));
         TRY(arena_new(a, batches * w->values, &w->data));
     }
-    // In strict order each action of a micro-batch writes the rows of one shard, so the last one is
-    // watched.
-    const bool goes_on =
-        w->count > 0 && p->actions[w->probes[w->count - 1].action].microbatch == at->microbatch;
-    if (goes_on) w->count--;
     if (at->microbatch < 0 || at->microbatch >= batches || w->count == batches) {
-        return fail(ST_INTERNAL, "%s is written in no micro-batch of its own", t->name);
+        return fail(ST_INTERNAL, "%s is not there once in each micro-batch", t->name);
     }
     w->probes[w->count++] = (exec_probe){.action = action,
                                          .node = node,
@@ -42,12 +37,12 @@ static status probe_make(arena *a, int32_t action, int32_t node, int out, train_
     return ST_OK;
 }
 
-status train_watch_make(arena *a, const plan *p, op_code code, int out, train_watch *w)
+status train_watch_make(arena *a, const plan *p, op_code code, int operand, train_watch *w)
 {
     *w = (train_watch){.p = p};
     for (int32_t i = 0; i < p->action_count; i++) {
         const int32_t node = node_of(p, &p->actions[i], code);
-        if (node >= 0) TRY(probe_make(a, i, node, out, w));
+        if (node >= 0) TRY(probe_make(a, i, node, operand, w));
     }
     return ST_OK;
 }

@@ -1,4 +1,4 @@
-// Values of a step that the host reads: copies of an output of one operation of a plan, one for
+// Values of a step that the host reads: copies of an operand of one operation of a plan, one for
 // each micro-batch, made right after the operation (exec_probe). The plan does not change.
 #ifndef TRAIN_WATCH_H
 #define TRAIN_WATCH_H
@@ -13,8 +13,9 @@ typedef struct train_watch {
     float *data;        // (count, values)
 } train_watch;
 
-// Watches output `out`, fp32, of the first node with this code in each action.
-NODISCARD status train_watch_make(arena *a, const plan *p, op_code code, int out, train_watch *w);
+// Watches operand `operand` (op_operand), fp32, of the node with this code of each micro-batch.
+NODISCARD status train_watch_make(arena *a, const plan *p, op_code code, int operand,
+                                  train_watch *w);
 // Makes the copies in all later steps of the plan, instead of earlier watches. The device is idle.
 void train_watch_set(exec *e, const train_watch *w);
 

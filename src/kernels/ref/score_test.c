@@ -51,12 +51,14 @@ static double loss(problem *p)
     double losses[ROWS], measures[ROWS * MEASURE_COLUMNS], sum = 0.0;
     double given[ROWS * GIVEN_COLUMNS] = {0.0};
     int32_t documents[ROWS], units[ROWS];
-    for (int t = 0; t < ROWS; t++) documents[t] = t / EACH;
+    for (int t = 0; t < ROWS; t++) {
+        documents[t] = t / EACH;
+        given[t * GIVEN_COLUMNS + GIVEN_LABEL] = p->labels[t] >= 0 ? 1.0 : 0.0;
+    }
     const op_objective_attrs attrs = {.kind = OBJECTIVE_REWARD};
     const op_objective_sequence s = {.rows = ROWS,
                                      .token_loss = p->token_loss,
                                      .given = given,
-                                     .labels = p->labels,
                                      .documents = documents,
                                      .losses = losses,
                                      .slopes = p->slopes,

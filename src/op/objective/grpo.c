@@ -35,7 +35,7 @@ static void answers(const op_objective_attrs *a, const op_objective_sequence *s)
         if (!alone) s->units[one.first] = 1;
         for (int64_t t = one.begin; t < one.end; t++) {
             double slope = 0.0;
-            if (s->labels[t] < 0) continue;
+            if (!objective_has_label(s, t)) continue;
             if (alone) s->units[t] = 1;
             s->losses[alone ? t : one.first] +=
                 share * token(a, -s->token_loss[t], s->given + t * GIVEN_COLUMNS,

@@ -33,6 +33,11 @@ typedef struct objective_rule {
 extern const objective_rule objective_dpo, objective_orpo, objective_kto, objective_grpo,
     objective_reward;
 
+static inline bool objective_has_label(const op_objective_sequence *s, int64_t row)
+{
+    return s->given[row * GIVEN_COLUMNS + GIVEN_LABEL] > 0.0;
+}
+
 // The answer whose document begins at row `at`; false: there is none.
 bool objective_next(const op_objective_sequence *s, int64_t at, objective_answer *out);
 // The next pair from row *at on whose first answer has labels; other documents have no loss.

@@ -78,6 +78,14 @@ static void rows_set(const context_pass *c, op_piece *piece)
     piece->cp_turns = c->how->turns;
 }
 
+// The same of operations that see the rows of all ranks, also where these distribute heads.
+static void rows_all_set(const context_pass *c, op_piece *piece)
+{
+    piece->cp_ways = c->how->ways;
+    piece->cp_at = c->how->at;
+    piece->cp_turns = c->how->turns;
+}
+
 status context_attend(context_pass *c, op_list list, const op_node *node)
 {
     op_node local = *node;
@@ -167,6 +175,7 @@ static status choices_add(context_pass *c, op_list list, int own, int whole, op_
     gather.attrs.axis = AXIS_CP;
     gather.attrs.zigzag = true;
     gather.piece.cp_turns = c->how->turns;
+    gather.piece.cp_ways = c->how->ways;
     gather.in[0] = local->in[whole] != TENSOR_NONE ? local->in[whole] : local->in[own];
     const op_tensor ids = *op_at(c->p, gather.in[0]);
     TRY(context_tensor(c, "choices", ids.type, c->how->ways * ids.dims[0].scale, ids.dims[1].scale,
@@ -175,20 +184,45 @@ static status choices_add(context_pass *c, op_list list, int own, int whole, op_
     return op_append(c->p, list, &gather, 0);
 }
 
+// Gathers one number of each row of all ranks, whether or not they distribute heads.
+static status numbers_gather(context_pass *c, op_list list, const char *name, tensor_id *t)
+{
+    op_node gather = op_node_of(OP_ALL_GATHER);
+    const op_tensor own = *op_at(c->p, *t);
+    char full[OP_NAME_BYTES];
+    gather.attrs.axis = AXIS_CP;
+    gather.attrs.zigzag = true;
+    gather.piece.cp_turns = c->how->turns;
+    gather.piece.cp_ways = c->how->ways;
+    gather.in[0] = *t;
+    op_name_unique(c->p, "", name, full);
+    TRY(op_tensor_make(c->p, full, ROLE_ACTIVATION, own.type, 1,
+                       extent_tokens(c->how->ways * own.dims[0].scale), extent_of(1),
+                       &gather.out[0]));
+    *t = gather.out[0];
+    return op_append(c->p, list, &gather, 0);
+}
+
+// The losses of answers are functions of whole sequences: each rank computes those of all of its
+// rows, with the same numbers, and keeps what belongs to its rows.
+static status objective_push(context_pass *c, op_list list, op_node *local)
+{
+    TRY(numbers_gather(c, list, "all_losses", &local->in[0]));
+    rows_all_set(c, &local->piece);
+    return op_append(c->p, list, local, 0);
+}
+
 static status node_push(context_pass *c, op_list list, const op_node *node)
 {
     op_node local = *node;
+    if (node->code == OP_OBJECTIVE && c->how->ways > 1) return objective_push(c, list, &local);
     if (node->code == OP_ATTENTION) {
         return c->heads > 1 ? context_heads_forward(c, list, node) : context_attend(c, list, node);
     }
     if (node->code == OP_ATTENTION_BWD) {
         return c->heads > 1 ? context_heads_backward(c, node) : context_attend_bwd(c, node);
     }
-    if (node->code == OP_DROPOUT && c->how->ways > 1) {
-        local.piece.cp_ways = c->how->ways;
-        local.piece.cp_at = c->how->at;
-        local.piece.cp_turns = c->how->turns;
-    }
+    if (node->code == OP_DROPOUT && c->how->ways > 1) rows_all_set(c, &local.piece);
     if (node->code == OP_ROUTE_BWD) TRY(choices_add(c, list, 2, 4, &local));
     const bool has_losses = node->code == OP_STEP_ROUTES && node->in[2] != TENSOR_NONE;
     if (has_losses) TRY(choices_add(c, list, 0, 3, &local));
@@ -204,13 +238,13 @@ static status list_walk(context_pass *c, op_list list)
     return ST_OK;
 }
 
-// Finds the batch tensor with the documents, which keeps all rows.
+// Finds the batch tensors with the documents and what is known of them, which keep all rows.
 static void documents_widen(context_pass *c)
 {
     static const struct {
         op_code code;
         int operand;
-    } readers[] = {{OP_ATTENTION, 3}, {OP_ATTENTION_BWD, 6}};
+    } readers[] = {{OP_ATTENTION, 3}, {OP_ATTENTION_BWD, 6}, {OP_OBJECTIVE, 1}, {OP_OBJECTIVE, 2}};
     for (int list = 0; list < OP_LIST_COUNT; list++) {
         for (int64_t i = 0; i < c->whole->lists[list].count; i++) {
             const op_node *node = &c->whole->lists[list].nodes[i];

@@ -15,6 +15,10 @@
 // positions for heads (op/pass/context_heads.c): then each has the rows that one of ways / H ranks
 // has, with 1 / H of the heads, and the steps above apply to ways / H ranks.
 //
+// The losses of answers (OBJECTIVE) are sums over the tokens of an answer, which several ranks
+// have. The token losses of all ranks are gathered before it, 4 bytes for each token, and every
+// rank adds them in the order of the positions.
+//
 // Every rank has all documents. Order: with `ordered` (strict) dk and dv are sums over `shards`
 // terms, one for the queries of each shard, added by the fixed tree; so one rank that has all
 // shards gets the same bits.

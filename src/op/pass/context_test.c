@@ -99,6 +99,45 @@ static void heads_are_distributed(void **state)
     }
 }
 
+// A rank reads the losses of whole sequences, and writes those of its rows.
+static void losses_of_answers_are_gathered(void **state)
+{
+    (void)state;
+    for (int32_t at = 0; at < 4; at++) {
+        op_program *p = NULL;
+        op_model *local = NULL;
+        tensor_id in[5];
+        op_objective_rows rows;
+        MUST(op_program_create(a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &p));
+        MUST(op_tensor_make(p, "x", ROLE_INPUT, DTYPE_F32, 2, extent_tokens(1), extent_of(8),
+                            &in[0]));
+        MUST(
+            op_tensor_make(p, "w", ROLE_WEIGHT, DTYPE_F32, 2, extent_of(16), extent_of(8), &in[1]));
+        MUST(op_tensor_make(p, "labels", ROLE_BATCH, DTYPE_I32, 1, extent_tokens(1), extent_of(1),
+                            &in[2]));
+        MUST(op_tensor_make(p, "documents", ROLE_BATCH, DTYPE_I32, 1, extent_tokens(1),
+                            extent_of(1), &in[3]));
+        MUST(op_tensor_make(p, "given", ROLE_BATCH, DTYPE_F32, 2, extent_tokens(1),
+                            extent_of(GIVEN_COLUMNS), &in[4]));
+        const op_objective_attrs dpo = {.kind = OBJECTIVE_DPO, .beta = 0.5f};
+        MUST(op_head_objective(p, in, &(op_head_options){.cap = 0.0f}, &dpo, &rows));
+        op_model whole = {.programs = &p, .program_count = 1};
+        const op_context how = {.ways = 4, .at = at, .heads = 2, .shards = 1};
+        MUST(op_model_context(a, &whole, &how, &local));
+        const op_program *own = local->programs[0];
+        const op_node *gather = node_of(own, OP_FORWARD, OP_ALL_GATHER, 0);
+        const op_node *node = node_of(own, OP_FORWARD, OP_OBJECTIVE, 0);
+        assert_int_equal(count_of(own, OP_FORWARD, OP_ALL_GATHER), 1);
+        assert_int_equal(gather->in[0], rows.token_losses);
+        assert_int_equal(gather->piece.cp_ways,
+                         4); // of all ranks, not of those with the same heads
+        assert_int_equal(node->in[0], gather->out[0]);
+        assert_int_equal(node->piece.cp_at, at);
+        for (int i = 0; i < 3; i++) assert_int_equal(op_at(own, node->in[i])->dims[0].scale, 4);
+        for (int o = 0; o < 4; o++) assert_int_equal(op_at(own, node->out[o])->dims[0].scale, 1);
+    }
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -220,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(keys_are_gathered_or_travel, setup, teardown),
         cmocka_unit_test_setup_teardown(heads_are_distributed, setup, teardown),
+        cmocka_unit_test_setup_teardown(losses_of_answers_are_gathered, setup, teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, setup, teardown),
         cmocka_unit_test(positions_are_distributed_once),
         cmocka_unit_test(packed_documents_are_balanced),

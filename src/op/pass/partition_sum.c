@@ -249,8 +249,8 @@ static void head_attrs(const partition *c, int64_t vocab, op_node *head)
     head->attrs.kept = c->whole->purpose == PURPOSE_TRAIN;
 }
 
-// Gathers the statistics of all shards.
-static status stats_push(partition *c, op_list list, const op_node *head, tensor_id *all)
+// Computes the statistics of this rank's shards.
+static status stats_push(partition *c, op_list list, const op_node *head, tensor_id *own)
 {
     op_node stats = op_node_of(OP_HEAD_STATS);
     memcpy(stats.in, head->in, 3 * sizeof(stats.in[0]));
@@ -260,12 +260,22 @@ static status stats_push(partition *c, op_list list, const op_node *head, tensor
     const extent columns = extent_of(3 * (int64_t)head->piece.shard_count);
     TRY(partition_make(c, head->out[0], "stats", DTYPE_F64, rows, columns, &stats.out[0]));
     TRY(op_append(c->p, list, &stats, 0));
-    *all = stats.out[0];
+    *own = stats.out[0];
+    return ST_OK;
+}
+
+// Gathers the statistics of all shards. A list that runs on some of the rows at a time gathers
+// them itself, because the tiles of the ranks follow each other.
+static status stats_gather(partition *c, op_list list, const op_node *head, tensor_id *all)
+{
+    *all = c->stats;
     if (c->how->ways == 1) return ST_OK;
     op_node gather = op_node_of(OP_ALL_GATHER);
+    const extent rows = op_at(c->whole, head->out[0])->dims[0];
+    const extent columns = extent_of(3 * (int64_t)head->piece.shard_count);
     gather.attrs.axis = AXIS_TP;
     gather.attrs.stacked = true;
-    gather.in[0] = stats.out[0];
+    gather.in[0] = c->stats;
     extent stacked = rows;
     stacked.scale *= c->how->ways;
     TRY(partition_make(c, head->out[0], "all_stats", DTYPE_F64, stacked, columns, &gather.out[0]));
@@ -306,7 +316,7 @@ status partition_head(partition *c, op_list list, const op_node *node)
     const bool is_first = node->out[1] == TENSOR_NONE && node->out[2] == TENSOR_NONE;
     if (is_second || is_first) head.attrs.kept = false;
     if (!is_second) TRY(stats_push(c, list, &head, &c->stats));
-    head.in[3] = c->stats;
+    TRY(stats_gather(c, list, &head, &head.in[3]));
     if (dx == TENSOR_NONE) return op_append(c->p, list, &head, 0);
     TRY(partition_set(c, dx, c->how->rows ? rows : all, NULL));
     const op_tensor like = *op_at(c->whole, dx);

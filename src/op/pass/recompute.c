@@ -2,7 +2,8 @@
 // results need not be kept.
 //
 // The policy says which tensors are kept: with FULL no result of the block, with SELECTIVE the
-// results of GEMMs and attention (their log-sum-exp too). All other tensors that the backward lists
+// results of GEMMs and attention (their log-sum-exp too); the losses of answers are kept with both.
+// All other tensors that the backward lists
 // read are recomputed by the nodes that made them, and so on down to kept tensors: the closure is
 // the least set, and its forward order is valid. Random operations draw by counter, so they repeat
 // their results; every kernel gives the same bits for the same inputs, so recomputation changes no
@@ -30,7 +31,7 @@ static void need_inputs(closure *c, const op_node *node)
 
 static bool node_is_kept(const op_node *node, op_recompute policy)
 {
-    return policy == RECOMPUTE_NONE ||
+    return policy == RECOMPUTE_NONE || op_kind_of(node->code)->kept_always ||
            (policy == RECOMPUTE_SELECTIVE && op_kind_of(node->code)->kept_by_selective);
 }
 

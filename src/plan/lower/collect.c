@@ -213,7 +213,8 @@ static status step_add(collector *c)
     if (c->in->r->optimizer != NULL) {
         TRY(collect_update(c, &decide_at));
     } else {
-        TRY(collect_step_sums(c));
+        // Plans that generate have no sums, and ranks of dp run them as often as each one needs.
+        if (c->in->m->purpose == PURPOSE_EVALUATE) TRY(collect_step_sums(c));
         decide_at = c->last_compute;
     }
     back.kind = ACTION_READBACK;

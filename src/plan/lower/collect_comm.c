@@ -195,8 +195,10 @@ static plan_group group_of(const collector *c, const op_node *node, group_use us
     const op_piece *piece = &node->piece;
     if (a->axis == AXIS_TP)
         return plan_group_tp(&c->in->r->mesh, piece->inside, piece->across, use);
-    const uint32_t of_cp =
-        collective_of(node) == COLLECTIVE_ALL_TO_ALL ? MESH_CP_HEADS : MESH_CP_REST;
+    const bool of_all = piece->cp_ways > 0 && plan_mesh_heads(&c->in->r->mesh) > 1;
+    const uint32_t of_cp = collective_of(node) == COLLECTIVE_ALL_TO_ALL ? MESH_CP_HEADS
+                           : of_all                                     ? MESH_AXIS(AXIS_CP)
+                                                                        : MESH_CP_REST;
     const uint32_t axes = a->axis == AXIS_CP ? of_cp : MESH_AXIS(a->axis); // ep has only these
     return plan_group_of(&c->in->r->mesh, axes, use);
 }

@@ -8,7 +8,7 @@
 
 static status cp_check(const plan_request *r)
 {
-    const int32_t ways = plan_mesh_size(&r->mesh, AXIS_CP);
+    const int32_t ways = lower_cp(r);
     const int32_t shards = r->strict && r->cp_shards > 1 ? r->cp_shards : 1;
     if (ways == 1 && shards == 1) return ST_OK;
     if (r->strict && shards % ways != 0) {
@@ -63,7 +63,7 @@ static status request_check(const plan_request *r, int64_t *first, int64_t *own)
 // is of the rank's rows.
 static int64_t cut_pieces_of(const plan_request *r)
 {
-    const int32_t own = r->strict ? r->cp_shards / plan_mesh_size(&r->mesh, AXIS_CP) : 0;
+    const int32_t own = r->strict ? r->cp_shards / lower_cp(r) : 0;
     if (own > 1) return 2 * (int64_t)own;
     if (r->strict || r->rows_inline) return 1;
     return plan_overlap_cut_pieces(r->model, plan_mesh_size(&r->mesh, AXIS_TP), r->micro_batch,
@@ -78,7 +78,7 @@ status plan_lower_begin(arena *a, arena *work, const plan_request *request, plan
     TRY(request_check(request, &first, &own));
     *s = (lower_passes){.local = *request};
     plan_request *local = &s->local;
-    local->seq /= plan_mesh_size(&request->mesh, AXIS_CP);
+    local->seq /= lower_cp(request);
     TRY(arena_new(a, 1, &p));
     *p = (plan){.purpose = request->model->purpose,
                 .model = request->model,
