@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "base/host.h"
 #include "base/types.h"
+#include "device/cuda/tensor_map.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,7 +53,11 @@ enum {
     CUDA_HOST_PORTABLE = 1,
     CUDA_IPC_PEERS = 1, // memory of another GPU is opened too
     CUDA_WAIT_AT_LEAST = 0,
-    CUDA_CAPTURE_THREAD = 1 // calls of other threads do not matter to a capture
+    CUDA_CAPTURE_THREAD = 1, // calls of other threads do not matter to a capture
+    CUDA_MAP_F16 = 6,        // of tensor maps
+    CUDA_MAP_BF16 = 9,
+    CUDA_MAP_SWIZZLE_128 = 3,
+    CUDA_MAP_L2_256 = 3 // the second-level cache reads 256 bytes at a time
 };
 
 typedef struct cuda_ipc_handle { // CUipcMemHandle: a piece of memory for other processes
@@ -69,6 +74,10 @@ typedef struct cuda_launch_config { // CUlaunchConfig
     unsigned attribute_count;
 } cuda_launch_config;
 
+#define CUDA_TILES_PARAMETERS                                                              \
+    (cuda_tensor_map * out, int type, unsigned dims, void *data, const uint64_t *sizes,    \
+     const uint64_t *strides, const unsigned *tile, const unsigned *steps, int interleave, \
+     int swizzle, int l2_promotion, int outside)
 // X(field, symbol, parameters): every function returns a cuda_result.
 #define CUDA_DRIVER_FUNCTIONS(X)                                                                  \
     X(init, cuInit, (unsigned flags))                                                             \
@@ -120,6 +129,7 @@ typedef struct cuda_launch_config { // CUlaunchConfig
     X(function_set, cuFuncSetAttribute, (cuda_function f, int attribute, int value))              \
     X(launch, cuLaunchKernelEx,                                                                   \
       (const cuda_launch_config *config, cuda_function f, void **params, void **extra))           \
+    X(tiles_encode, cuTensorMapEncodeTiled, CUDA_TILES_PARAMETERS)                                \
     X(capture_begin, cuStreamBeginCapture_v2, (cuda_stream s, int mode))                          \
     X(capture_end, cuStreamEndCapture, (cuda_stream s, cuda_graph * out))                         \
     X(graph_make, cuGraphInstantiateWithFlags,                                                    \

@@ -6,6 +6,7 @@
 #ifndef DEVICE_CUDA_LAUNCH_H
 #define DEVICE_CUDA_LAUNCH_H
 
+#include "device/cuda/tensor_map.h"
 #include "device/device.h"
 
 #ifdef __cplusplus
@@ -47,6 +48,8 @@ struct cuda_queue {
     status (*product)(cuda_queue *q, const cuda_product *p);
     status (*clear)(cuda_queue *q, void *device, size_t bytes);              // to zero bytes
     status (*copy)(cuda_queue *q, void *to, const void *from, size_t bytes); // device to device
+    // Encodes tiles for a kernel's copies. NULL: the driver or the GPU has no such copies.
+    status (*tiles)(cuda_queue *q, const cuda_tiling *tiles, cuda_tensor_map *out);
     void *workspace; // of the library's products, device memory; kernels do not use it
     size_t workspace_bytes;
     int multiprocessors;

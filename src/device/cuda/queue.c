@@ -111,6 +111,25 @@ static status queue_copy(cuda_queue *q, void *to, const void *from, size_t bytes
         "device memory cannot be copied");
 }
 
+static status queue_tiles(cuda_queue *q, const cuda_tiling *t, cuda_tensor_map *out)
+{
+    const device_stream *s = stream_of(q);
+    const unsigned steps[CUDA_MAP_DIMS] = {1, 1, 1, 1};
+    uint64_t sizes[CUDA_MAP_DIMS], strides[CUDA_MAP_DIMS - 1];
+    unsigned tile[CUDA_MAP_DIMS];
+    for (int i = 0; i < CUDA_MAP_DIMS; i++) {
+        sizes[i] = (uint64_t)t->dims[i];
+        tile[i] = (unsigned)t->tile[i];
+        if (i > 0) strides[i - 1] = (uint64_t)t->strides[i - 1];
+    }
+    const int type = t->type == DTYPE_BF16 ? CUDA_MAP_BF16 : CUDA_MAP_F16;
+    return cuda_did(s->device,
+                    s->device->driver.tiles_encode(out, type, CUDA_MAP_DIMS, t->data, sizes,
+                                                   strides, tile, steps, 0, CUDA_MAP_SWIZZLE_128,
+                                                   CUDA_MAP_L2_256, 0),
+                    "the driver does not encode tiles of a tensor");
+}
+
 // The library's workspace: what it recommends for the architecture.
 static int64_t workspace_bytes(const cuda_gpu *gpu)
 {
@@ -161,6 +180,7 @@ void cuda_queue_init(device_stream *s)
                             .product = s->device->products != NULL ? queue_product : NULL,
                             .clear = queue_clear,
                             .copy = queue_copy,
+                            .tiles = gpu->arch == 90 ? queue_tiles : NULL,
                             .workspace = NULL,
                             .workspace_bytes = 0,
                             .multiprocessors = gpu->multiprocessors,

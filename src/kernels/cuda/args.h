@@ -5,6 +5,7 @@
 #ifndef KERNELS_CUDA_ARGS_H
 #define KERNELS_CUDA_ARGS_H
 
+#include "device/cuda/tensor_map.h"
 #include "device/peers.h"
 #include "op/op_program.h"
 #include "op/step.h"
@@ -243,6 +244,12 @@ typedef struct cuda_attention_args {
     int32_t unused;
 } cuda_attention_args;
 
+// With the tiles of operands (attention_wgmma.cu): of queries, keys and values.
+typedef struct cuda_wgmma_args {
+    cuda_tensor_map maps[4];
+    cuda_attention_args call;
+} cuda_wgmma_args;
+
 // Results over two sets of keys, (N, heads * dim), and their logarithms of sums, (N, heads).
 typedef struct cuda_merge_args {
     cuda_view a, lse_a, b, lse_b, y, lse;
@@ -308,7 +315,12 @@ typedef struct cuda_sinks_args {
     X(cuda_attention_dq_plain, cuda_attention_args)  \
     X(cuda_attention_dkv_plain, cuda_attention_args) \
     CUDA_MMA_KERNELS(X, bf16)                        \
-    CUDA_MMA_KERNELS(X, f16)
+    CUDA_MMA_KERNELS(X, f16)                         \
+    CUDA_WGMMA_KERNELS(X, bf16)                      \
+    CUDA_WGMMA_KERNELS(X, f16)
+#define CUDA_WGMMA_KERNELS(X, type)                      \
+    X(cuda_attention_wgmma_##type##_64, cuda_wgmma_args) \
+    X(cuda_attention_wgmma_##type##_128, cuda_wgmma_args)
 #define CUDA_MMA_KERNELS(X, type)                           \
     X(cuda_attention_##type##_64, cuda_attention_args)      \
     X(cuda_attention_##type##_128, cuda_attention_args)     \

@@ -12,11 +12,6 @@
 
 enum { MMA_KEYS = 64, MMA_TILES = MMA_KEYS / 8 };
 
-// Two rows of a lane: highest score so far (times scale and log2 e) and sum of the probabilities.
-typedef struct mma_state {
-    float highest[2], sum[2];
-} mma_state;
-
 enum { MMA_QUERY_REGISTERS = 128 }; // columns of queries that stay in registers
 
 DEV_INLINE void mma_copy_keys(const cuda_attention_args *a, const dev_span *s, int dim, int wide,
@@ -134,24 +129,6 @@ DEV_INLINE void mma_values(dev_half type, int dim, const char *values, float p[M
             dev_mma(type, out[n + 1], left, b + 2);
         }
     }
-}
-
-DEV_INLINE void mma_end(dev_half type, int wide, const cuda_attention_args *a, const dev_span *s,
-                        int64_t t, int64_t head, const mma_state *state, char *tile,
-                        float (*out)[4])
-{
-    float factor[2];
-    DEV_UNROLL
-    for (int r = 0; r < 2; r++) {
-        const int64_t query = t + mma_lane_row(r);
-        const bool sees_none = state->sum[r] == 0.0f;
-        float lse = sees_none ? -INFINITY : state->highest[r] / MMA_LOG2_E + logf(state->sum[r]);
-        factor[r] = sees_none ? 0.0f : dev_sink_add(a, head, &lse) / state->sum[r];
-        if (dev_thread() % 4 != 0 || query >= a->seq || a->lse.data == NULL) continue;
-        dev_store(&a->lse, s->query_begin + query, head, lse);
-    }
-    mma_store_rows(type, wide, a->value_dim, &a->y, tile, s->query_begin + t, a->seq - t, head, out,
-                   factor);
 }
 
 // The queries of a block in fragments: each warp reads its own 16 rows. q NULL: none are kept.

@@ -39,6 +39,11 @@ DEV_INLINE bool mma_sees_all(const cuda_attention_args *a, const dev_span *s, in
     return a->window <= 0 || key > s->shift + t + rows - 1 - a->window;
 }
 
+// Two rows of a lane: highest score so far (times scale and log2 e) and sum of the probabilities.
+typedef struct mma_state {
+    float highest[2], sum[2];
+} mma_state;
+
 // The columns that the two rows of a lane see, from low to high, regardless of documents.
 typedef struct mma_bounds {
     int low[2], high[2];
@@ -110,6 +115,25 @@ DEV_INLINE void mma_store_rows(dev_half type, int dim, int columns, const cuda_v
             if (k < left) out[k] = (uint16_t)(words.w[k / 2] >> (k % 2 * 16));
         }
     }
+}
+
+// Writes the results of 16 queries, and the logarithms of their sums.
+DEV_INLINE void mma_end(dev_half type, int wide, const cuda_attention_args *a, const dev_span *s,
+                        int64_t t, int64_t head, const mma_state *state, char *tile,
+                        float (*out)[4])
+{
+    float factor[2];
+    DEV_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const int64_t query = t + mma_lane_row(r);
+        const bool sees_none = state->sum[r] == 0.0f;
+        float lse = sees_none ? -INFINITY : state->highest[r] / MMA_LOG2_E + logf(state->sum[r]);
+        factor[r] = sees_none ? 0.0f : dev_sink_add(a, head, &lse) / state->sum[r];
+        if (dev_thread() % 4 != 0 || query >= a->seq || a->lse.data == NULL) continue;
+        dev_store(&a->lse, s->query_begin + query, head, lse);
+    }
+    mma_store_rows(type, wide, a->value_dim, &a->y, tile, s->query_begin + t, a->seq - t, head, out,
+                   factor);
 }
 
 #endif

@@ -16,7 +16,8 @@
         extern "C" __global__ void __launch_bounds__(threads) \
             name(const __grid_constant__ args_type a)
 
-extern __shared__ uint4 dev_shared_memory[];
+// Aligned as copies of tiles want it (dev_sm90.h).
+extern __shared__ __align__(1024) uint4 dev_shared_memory[];
 
 // ---- place --------------------------------------------------------------------------------------
 DEV_INLINE int dev_thread(void)

@@ -39,6 +39,11 @@ typedef enum emu_collective {
     EMU_LOAD_TRANSPOSED,
     EMU_MMA_BF16,
     EMU_MMA_F16,
+    EMU_GROUP_FENCE, // of products of groups of warps (dev_sm90.h), which each warp does by itself
+    EMU_GROUP_COMMIT,
+    EMU_GROUP_WAIT,
+    EMU_GROUP_PRODUCT_BF16,
+    EMU_GROUP_PRODUCT_F16,
 } emu_collective;
 typedef union emu_operand {
     struct {
@@ -53,6 +58,12 @@ typedef union emu_operand {
         float *c;
         const uint32_t *a, *b;
     } mma;
+    struct {
+        float *c; // tiles of four
+        const uint32_t *registers;
+        uint64_t a, b; // matrices in shared memory; a: unless it is in registers
+        int tiles, add, left;
+    } group;
 } emu_operand;
 void emu_collect(emu_collective kind, emu_operand *operand);
 void emu_barrier(void);

@@ -30,6 +30,9 @@ typedef struct gpu {
     int (*event_record)(void *e, void *stream);
     int (*event_elapsed)(float *ms, void *from, void *to);
     int (*alloc)(gpu_ptr *out, size_t bytes);
+    int (*tiles_encode)(cuda_tensor_map *out, int type, unsigned dims, void *data,
+                        const uint64_t *sizes, const uint64_t *strides, const unsigned *tile,
+                        const unsigned *steps, int interleave, int swizzle, int l2, int outside);
     void *module;
     char name[96];
     gpu_ptr pool;
@@ -70,6 +73,22 @@ static status gpu_copy(cuda_queue *q, void *to, const void *from, size_t bytes)
         "copy");
 }
 
+static status gpu_tiles(cuda_queue *q, const cuda_tiling *t, cuda_tensor_map *out)
+{
+    const unsigned steps[CUDA_MAP_DIMS] = {1, 1, 1, 1};
+    uint64_t sizes[CUDA_MAP_DIMS], strides[CUDA_MAP_DIMS];
+    unsigned tile[CUDA_MAP_DIMS];
+    for (int i = 0; i < CUDA_MAP_DIMS; i++) {
+        sizes[i] = (uint64_t)t->dims[i];
+        tile[i] = (unsigned)t->tile[i];
+        if (i > 0) strides[i - 1] = (uint64_t)t->strides[i - 1];
+    }
+    return gpu_check(((gpu *)(void *)q)
+                         ->tiles_encode(out, t->type == DTYPE_BF16 ? 9 : 6, CUDA_MAP_DIMS, t->data,
+                                        sizes, strides, tile, steps, 0, 3, 3, 0),
+                     "cuTensorMapEncodeTiled");
+}
+
 // ---- opening ------------------------------------------------------------------------------------
 // Stores the address of a function of the library; -Wpedantic allows no cast from void *.
 static bool symbol(void *library, const char *name, void *to)
@@ -92,6 +111,7 @@ static bool symbols_find(gpu *c, void *library)
            symbol(library, "cuEventCreate", &c->event_create) &&
            symbol(library, "cuEventRecord", &c->event_record) &&
            symbol(library, "cuEventElapsedTime", &c->event_elapsed) &&
+           symbol(library, "cuTensorMapEncodeTiled", &c->tiles_encode) &&
            symbol(library, "cuMemAlloc_v2", &c->alloc);
 }
 
@@ -141,6 +161,7 @@ static status context_open(gpu *c, void *library)
     c->queue.launch = gpu_launch;
     c->queue.clear = gpu_clear;
     c->queue.copy = gpu_copy;
+    c->queue.tiles = c->queue.arch == 90 ? gpu_tiles : NULL;
     return ST_OK;
 }
 

@@ -41,6 +41,14 @@ static void test_samples(void **state)
             calls += variant_run(&cuda, (op_code)code, v);
         }
     }
+    cuda_emulator_sm90(&cuda.emulator); // where attention has kernels of its own
+    for (int v = 1; v < op_sample_count(OP_ATTENTION); v += 8) {
+        calls += variant_run(&cuda, OP_ATTENTION, v);
+    }
+    for (int v = 1; v < op_sample_count(OP_ATTENTION_BWD); v += 8) {
+        calls += variant_run(&cuda, OP_ATTENTION_BWD, v);
+    }
+    assert_true(cuda.emulator.wgmma_launches > 0);
     print_message("%lld calls, %lld accesses to memory\n", (long long)calls,
                   (long long)cuda.emulator.accesses);
     assert_true(cuda.emulator.accesses > 1000000);

@@ -56,6 +56,12 @@ bool cuda_gemm_is_half(const cuda_gemm_args *args); // by mma instructions
 bool cuda_gemm_is_aligned(const cuda_gemm_args *args);
 int64_t cuda_gemm_side(bool half); // rows and columns of c of a block
 int64_t cuda_gemm_shared(bool half);
+// Attention by products of groups of warps, on GPUs of compute capability 9.0 (attention_wgmma.cu).
+// Returns the columns of a head in tiles, or 0: other kernels compute the call.
+int cuda_wgmma_dim(const kern_context *context, const cuda_attention_args *a);
+NODISCARD status cuda_wgmma_forward(const kern_context *context, const cuda_attention_args *a,
+                                    int64_t sequences, int dim);
+
 // Fills the bounded rows of outputs that are not there with NaN.
 NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *call);
 

@@ -136,6 +136,8 @@ status cuda_row_attention(const kern_context *context, const kern_call *c)
     args.lse = cuda_view_of(&c->out[1]);
     args.keys = cuda_has(&c->in[4]) ? c->cache_seq : args.k.rows / max_i64(sequences, 1);
     const mma_tiles tiles = mma_tiles_of(context, &args, 0, MMA_KEYS);
+    const int dim = cuda_wgmma_dim(context, &args);
+    if (dim > 0) return cuda_wgmma_forward(context, &args, sequences, dim);
     if (tiles.dim > 0) {
         const cuda_shape mma = mma_shape(args.seq, args.heads, sequences, tiles.bytes);
         return mma_run(context, &args, "", tiles.dim, &mma);

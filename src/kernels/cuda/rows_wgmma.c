@@ -1,0 +1,64 @@
+// Attention on GPUs of compute capability 9.0: which calls the kernels with groups of warps take,
+// and how they find their tiles (attention_wgmma.cu). All other calls go to mma instructions.
+#include "kernels/cuda/rows.h"
+
+#include <stdio.h>
+
+// WGMMA_ROWS, WGMMA_GROUP_ROWS, WGMMA_KEYS and WGMMA_THREADS: those of the kernels.
+enum { WGMMA_ROWS = 128, WGMMA_GROUP_ROWS = 64, WGMMA_KEYS = 128, WGMMA_THREADS = 384 };
+enum { WGMMA_BARRIER_BYTES = 80 };
+
+int cuda_wgmma_dim(const kern_context *context, const cuda_attention_args *a)
+{
+    const int wide = a->head_dim > a->value_dim ? a->head_dim : a->value_dim;
+    const int dim = wide <= 64 ? 64 : 128;
+    const int64_t bytes = (WGMMA_ROWS + 4 * WGMMA_KEYS) * dim * 2 + WGMMA_BARRIER_BYTES;
+    if (context->queue->arch != 90 || context->queue->tiles == NULL) return 0;
+    if (wide > 128 || bytes + 1024 > context->queue->max_shared_bytes) return 0;
+    if (a->q.type == DTYPE_F32 || a->aligned == 0 || a->cp_ways > 1 || a->lengths.data != NULL) {
+        return 0;
+    }
+    // These call functions, which products on their way do not allow.
+    if (a->dropout > 0.0f || a->cap > 0.0f || !(a->scale > 0.0f)) return 0;
+    // Places of keys and queries are 32-bit numbers.
+    return a->keys < INT32_MAX / 2 && a->keys == a->seq ? dim : 0;
+}
+
+// Tiles of `rows` rows and 64 columns of one head. A head has `columns`; beyond it, and beyond the
+// rows of a sequence, numbers are zeros.
+static status tiles_of(const kern_context *context, const cuda_view *v, int64_t heads,
+                       int64_t columns, int64_t seq, int rows, cuda_tensor_map *out)
+{
+    const int64_t width = dtype_bytes((dtype)v->type);
+    const cuda_tiling tiles = {
+        .data = v->data,
+        .type = (dtype)v->type,
+        .dims = {columns, heads, seq, v->rows / seq},
+        .strides = {columns * width, v->stride * width, seq * v->stride * width},
+        .tile = {64, 1, rows, 1}};
+    return context->queue->tiles(context->queue, &tiles, out);
+}
+
+static status wgmma_run(const kern_context *context, cuda_wgmma_args *args, const char *what,
+                        int dim, const cuda_shape *shape)
+{
+    char name[64];
+    (void)snprintf(name, sizeof(name), "cuda_attention_%s_%s_%d", what,
+                   args->call.q.type == DTYPE_BF16 ? "bf16" : "f16", dim);
+    return cuda_launch_run(context, name, shape, args, sizeof(*args));
+}
+
+status cuda_wgmma_forward(const kern_context *context, const cuda_attention_args *a,
+                          int64_t sequences, int dim)
+{
+    cuda_wgmma_args args = {.call = *a};
+    if (sequences == 0 || a->seq == 0) return ST_OK;
+    TRY(tiles_of(context, &a->q, a->heads, a->head_dim, a->seq, WGMMA_GROUP_ROWS, &args.maps[0]));
+    TRY(tiles_of(context, &a->k, a->kv_heads, a->head_dim, a->seq, WGMMA_KEYS, &args.maps[1]));
+    TRY(tiles_of(context, &a->v, a->kv_heads, a->value_dim, a->seq, WGMMA_KEYS, &args.maps[2]));
+    const cuda_shape shape = {.grid = {(a->seq + WGMMA_ROWS - 1) / WGMMA_ROWS, a->heads, sequences},
+                              .threads = WGMMA_THREADS,
+                              .shared_bytes =
+                                  (WGMMA_ROWS + 4 * WGMMA_KEYS) * dim * 2 + WGMMA_BARRIER_BYTES};
+    return wgmma_run(context, &args, "wgmma", dim, &shape);
+}

@@ -1,0 +1,256 @@
+// Attention on GPUs of compute capability 9.0, in the emulator: against `ref` over shapes with
+// edges on all sides, the same bits in every schedule, and matrices of products by their
+// descriptors.
+#include "fixtures/base/test_part.h"
+#include "fixtures/kernels/backend_fixture.h"
+#include "fixtures/kernels/tensor_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+typedef struct rig {
+    arena *a;
+    backend_run cuda, ref;
+    step_block step;
+} rig;
+
+static void rig_open(rig *r)
+{
+    memset(r, 0, sizeof(*r));
+    must(arena_create("wgmma", 0, &r->a));
+    backend_run_init(&r->cuda, &kern_backend_cuda, KERN_SCALAR, 1);
+    backend_run_init(&r->ref, &kern_backend_ref, KERN_SCALAR, 1);
+    cuda_emulator_sm90(&r->cuda.emulator);
+}
+
+static void rig_close(rig *r)
+{
+    backend_runs_deinit(&r->cuda, 1);
+    backend_runs_deinit(&r->ref, 1);
+    arena_destroy(r->a);
+}
+
+static kern_tensor matrix(rig *r, dtype type, int64_t rows, int64_t columns, int64_t gap, int seed)
+{
+    const int64_t dims[2] = {rows, columns + gap};
+    kern_tensor t = kt_make(r->a, type, 2, dims);
+    t.dims[1] = columns;
+    for (int64_t e = 0; e < kt_elements(&t); e++) kt_put(&t, e, test_uniform(3, seed, e));
+    return t;
+}
+
+static void run(rig *r, const backend_run *on, kern_call call)
+{
+    call.step = &r->step;
+    call.workspace_bytes = kern_workspace_bytes(&on->context, &call);
+    const int64_t dims[1] = {call.workspace_bytes};
+    call.workspace = kt_make(r->a, DTYPE_U8, 1, dims).data;
+    must(kern_run(&on->context, &call));
+}
+
+// Runs the call on `on` with outputs of its own.
+static kern_call run_anew(rig *r, const backend_run *on, const kern_call *call)
+{
+    kern_call c = *call;
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        if (call->out[o].data == NULL) continue;
+        c.out[o] = kt_make(r->a, call->out[o].type, call->out[o].ndim, call->out[o].dims);
+    }
+    run(r, on, c);
+    return c;
+}
+
+static void compare(const kern_call *want, const kern_call *got, double tolerance, const char *name)
+{
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        double worst = 0.0, largest = 0.0;
+        for (int64_t e = 0; want->out[o].data != NULL && e < kt_elements(&want->out[o]); e++) {
+            const double a = kt_get(&want->out[o], e), b = kt_get(&got->out[o], e);
+            if (isfinite(a)) largest = fmax(largest, fabs(a));
+            if (a != b) worst = fmax(worst, isnan(a - b) ? HUGE_VAL : fabs(a - b));
+        }
+        if (worst > tolerance * largest) {
+            fail_msg("%s, output %d: off by %g, largest %g", name, o, worst, largest);
+        }
+    }
+}
+
+// By the kernels for capability 9.0 and by ref; and in schedules in which warps starve.
+static kern_call check(rig *r, const kern_call *call, double tolerance, const char *name)
+{
+    const int64_t launches = r->cuda.emulator.launches;
+    const kern_call want = run_anew(r, &r->ref, call), got = run_anew(r, &r->cuda, call);
+    assert_true(r->cuda.emulator.launches > launches);
+    assert_true(r->cuda.emulator.wgmma_launches > 0);
+    compare(&want, &got, tolerance, name);
+    for (uint64_t k = 1; k <= 2; k++) {
+        r->cuda.emulator.schedule = k;
+        const kern_call again = run_anew(r, &r->cuda, call);
+        r->cuda.emulator.schedule = 0;
+        compare(&got, &again, 0.0, name);
+    }
+    return want;
+}
+
+typedef struct attention_case {
+    const char *name;
+    int64_t sequences, seq, heads, kv_heads, dim;
+    int32_t window;
+    bool documents, sinks;
+    int64_t value; // columns of a head of v and y; 0: dim
+} attention_case;
+
+static kern_call forward_call(rig *r, const attention_case *c, dtype type)
+{
+    const int64_t rows = c->sequences * c->seq, wide = c->heads * c->dim;
+    const int64_t narrow = c->kv_heads * c->dim, value = c->value > 0 ? c->value : c->dim;
+    const kern_tensor q = matrix(r, type, rows, wide, 8, 1),
+                      k = matrix(r, type, rows, narrow, 8, 2);
+    const kern_tensor v = matrix(r, type, rows, c->kv_heads * value, 0, 3);
+    const kern_tensor lse = matrix(r, DTYPE_F32, rows, c->heads, 0, 4);
+    kern_tensor documents = {.data = NULL}, sinks = {.data = NULL};
+    if (c->documents) documents = kt_make(r->a, DTYPE_I32, 1, &rows);
+    for (int64_t i = 0; i < rows && c->documents; i++) {
+        kt_put(&documents, i, (double)(i / c->seq * 1000 + i % c->seq / 45));
+    }
+    if (c->sinks) sinks = kt_make(r->a, DTYPE_F32, 1, &c->heads);
+    for (int64_t i = 0; i < c->heads && c->sinks; i++) kt_put(&sinks, i, 0.5 * (double)i);
+    kern_call forward = {.code = OP_ATTENTION,
+                         .in = {q, k, v, documents, {.data = NULL}, sinks},
+                         .out = {matrix(r, type, rows, c->heads * value, 0, 5), lse},
+                         .seq = c->seq};
+    forward.attrs.heads = (int32_t)c->heads;
+    forward.attrs.kv_heads = (int32_t)c->kv_heads;
+    forward.attrs.head_dim = (int32_t)c->dim;
+    forward.attrs.value_dim = (int32_t)c->value;
+    forward.attrs.window = c->window;
+    forward.attrs.scale = 1.5f / sqrtf((float)c->dim);
+    return forward;
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    static const attention_case cases[] = {
+        {"a head of 128", 1, 300, 1, 1, 128, 0, false, false, 0},
+        {"keys shared", 2, 150, 4, 2, 64, 0, false, true, 0},
+        {"a window", 1, 400, 1, 1, 64, 70, false, false, 0},
+        {"documents", 1, 260, 2, 1, 128, 0, true, false, 0},
+        {"narrow heads", 3, 33, 2, 2, 24, 0, false, false, 16},
+    };
+    for (int64_t i = 0; i < COUNT_OF(cases); i++) {
+        const dtype types[] = {DTYPE_BF16, DTYPE_F16};
+        for (int64_t k = 0; k < COUNT_OF(types); k++) {
+            if (part_skips(CASES_PART, i, COUNT_OF(cases), k, COUNT_OF(types))) continue;
+            rig r;
+            rig_open(&r);
+            const kern_call call = forward_call(&r, &cases[i], types[k]);
+            (void)check(&r, &call, types[k] == DTYPE_BF16 ? 0.012 : 0.002, cases[i].name);
+            rig_close(&r);
+        }
+    }
+}
+
+// ---- planted mistakes ---------------------------------------------------------------------------
+typedef struct plant {
+    cuda_mistake mistake;
+    int at;
+} plant;
+
+// One head of 300 queries: blocks with one, two and three tiles of keys, so both stages are used
+// twice. Each mistake is made at one place only, except that waits leave one group more everywhere.
+static const plant forward_plants[] = {
+    {CUDA_MISTAKE_BARRIER, 0},      {CUDA_MISTAKE_PHASE_WAIT, 5},   {CUDA_MISTAKE_COUNT, 0},
+    {CUDA_MISTAKE_COUNT, 3},        {CUDA_MISTAKE_PHASE_FENCE, 0},  {CUDA_MISTAKE_PHASE_WAIT, 0},
+    {CUDA_MISTAKE_PHASE_WAIT, 1},   {CUDA_MISTAKE_PHASE_WAIT, 2},   {CUDA_MISTAKE_PHASE_WAIT, 3},
+    {CUDA_MISTAKE_PHASE_WAIT, 4},   {CUDA_MISTAKE_PARITY, 1},       {CUDA_MISTAKE_PARITY, 4},
+    {CUDA_MISTAKE_ARRIVE, 0},       {CUDA_MISTAKE_EXPECT, 0},       {CUDA_MISTAKE_EXPECT, 1},
+    {CUDA_MISTAKE_EXPECT, 4},       {CUDA_MISTAKE_TILE, 0},         {CUDA_MISTAKE_TILE, 3},
+    {CUDA_MISTAKE_TILE_PLACE, 0},   {CUDA_MISTAKE_TILE_PLACE, 2},   {CUDA_MISTAKE_TILE_PLACE, 3},
+    {CUDA_MISTAKE_TILE_SWIZZLE, 0}, {CUDA_MISTAKE_TILE_SWIZZLE, 3}, {CUDA_MISTAKE_SWIZZLE, 0},
+    {CUDA_MISTAKE_SWIZZLE, 5},      {CUDA_MISTAKE_STRIDE, 1},       {CUDA_MISTAKE_STRIDE, 6},
+    {CUDA_MISTAKE_MATRIX, 2},       {CUDA_MISTAKE_MATRIX, 7},       {CUDA_MISTAKE_SUM, 2},
+    {CUDA_MISTAKE_SUM, 6},          {CUDA_MISTAKE_GROUP_FENCE, 0},  {CUDA_MISTAKE_GROUP_FENCE, 1},
+    {CUDA_MISTAKE_GROUP_COMMIT, 0}, {CUDA_MISTAKE_GROUP_COMMIT, 1}, {CUDA_MISTAKE_GROUP_WAIT, 0},
+    {CUDA_MISTAKE_SHUFFLE, 0},      {CUDA_MISTAKE_LANE, 1},         {CUDA_MISTAKE_SHARED, 0},
+};
+
+static bool same_bits(const kern_call *a, const kern_call *b)
+{
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        if (a->out[o].data == NULL) continue;
+        const int64_t bytes = kt_elements(&a->out[o]) * dtype_bytes(a->out[o].type);
+        if (memcmp(a->out[o].data, b->out[o].data, (size_t)bytes) != 0) return false;
+    }
+    return true;
+}
+
+static bool is_found(rig *r, const kern_call *call, const kern_call *right, const char *kernel,
+                     const plant *p)
+{
+    cuda_emulator *e = &r->cuda.emulator;
+    bool found = false;
+    e->mistaken = kernel;
+    e->mistake = p->mistake;
+    e->at = p->at;
+    e->made = 0;
+    for (uint64_t schedule = 0; schedule < 4 && !found; schedule++) {
+        kern_call wrong = *call;
+        for (int o = 0; o < OP_MAX_OUT; o++) {
+            if (call->out[o].data == NULL) continue;
+            wrong.out[o] = kt_make(r->a, call->out[o].type, call->out[o].ndim, call->out[o].dims);
+        }
+        wrong.step = &r->step;
+        wrong.workspace_bytes = kern_workspace_bytes(&r->cuda.context, &wrong);
+        const int64_t dims[1] = {wrong.workspace_bytes};
+        wrong.workspace = kt_make(r->a, DTYPE_U8, 1, dims).data;
+        e->schedule = schedule;
+        found = kern_run(&r->cuda.context, &wrong) != ST_OK || !same_bits(right, &wrong);
+    }
+    e->schedule = 0;
+    e->mistaken = NULL;
+    if (!found) {
+        print_error("%s: mistake %d at %d, made %lld times, is not found\n", kernel,
+                    (int)p->mistake, p->at, (long long)e->made);
+    }
+    return found;
+}
+
+static void test_planted_mistakes(void **state)
+{
+    (void)state;
+    static const attention_case one = {"plants", 1, 300, 1, 1, 64, 0, false, false, 0};
+    int missed = 0;
+    rig r;
+    rig_open(&r);
+    const kern_call forward = forward_call(&r, &one, DTYPE_BF16);
+    const kern_call right = run_anew(&r, &r.cuda, &forward);
+    for (int64_t i = 0; i < COUNT_OF(forward_plants); i++) {
+        missed +=
+            !is_found(&r, &forward, &right, "cuda_attention_wgmma_bf16_64", &forward_plants[i]);
+    }
+    // A head of 128 columns has two pieces of 64, whose distance the values' matrices tell; the
+    // group's results lie otherwise than its queries.
+    const attention_case wide = {"wide", 1, 130, 1, 1, 128, 0, false, false, 0};
+    static const plant wide_plants[] = {{CUDA_MISTAKE_LEADING, 8}, {CUDA_MISTAKE_PART_BARRIER, 0}};
+    const kern_call call = forward_call(&r, &wide, DTYPE_BF16);
+    const kern_call answer = run_anew(&r, &r.cuda, &call);
+    for (int64_t i = 0; i < COUNT_OF(wide_plants); i++) {
+        missed += !is_found(&r, &call, &answer, "cuda_attention_wgmma_bf16_128", &wide_plants[i]);
+    }
+    print_message("%lld mistakes planted, %d not found\n",
+                  (long long)(COUNT_OF(forward_plants) + COUNT_OF(wide_plants)), missed);
+    rig_close(&r);
+    assert_int_equal(missed, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_planted_mistakes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
