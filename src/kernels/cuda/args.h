@@ -244,7 +244,7 @@ typedef struct cuda_attention_args {
     int32_t unused;
 } cuda_attention_args;
 
-// With the tiles of operands (attention_wgmma.cu): of queries, keys and values.
+// With the tiles of operands (attention_*wgmma.cu): of queries, keys, values and dy.
 typedef struct cuda_wgmma_args {
     cuda_tensor_map maps[4];
     cuda_attention_args call;
@@ -318,9 +318,13 @@ typedef struct cuda_sinks_args {
     CUDA_MMA_KERNELS(X, f16)                         \
     CUDA_WGMMA_KERNELS(X, bf16)                      \
     CUDA_WGMMA_KERNELS(X, f16)
-#define CUDA_WGMMA_KERNELS(X, type)                      \
-    X(cuda_attention_wgmma_##type##_64, cuda_wgmma_args) \
-    X(cuda_attention_wgmma_##type##_128, cuda_wgmma_args)
+#define CUDA_WGMMA_KERNELS(X, type)                          \
+    X(cuda_attention_wgmma_##type##_64, cuda_wgmma_args)     \
+    X(cuda_attention_wgmma_##type##_128, cuda_wgmma_args)    \
+    X(cuda_attention_wgmma_dq_##type##_64, cuda_wgmma_args)  \
+    X(cuda_attention_wgmma_dq_##type##_128, cuda_wgmma_args) \
+    X(cuda_attention_wgmma_dkv_##type##_64, cuda_wgmma_args) \
+    X(cuda_attention_wgmma_dkv_##type##_128, cuda_wgmma_args)
 #define CUDA_MMA_KERNELS(X, type)                           \
     X(cuda_attention_##type##_64, cuda_attention_args)      \
     X(cuda_attention_##type##_128, cuda_attention_args)     \

@@ -32,31 +32,26 @@ DEV_INLINE void wgmma_values(dev_half type, int dim, uint32_t p[WGMMA_KEYS / 16]
 {
     DEV_UNROLL
     for (int k = 0; k < WGMMA_KEYS / 16; k++) {
-        dev_group_product(type, dim / 8, out, p[k], dev_matrix_at(values, k * 16 * 128), 1);
+        dev_group_product(type, dim / 8, out, p[k], dev_matrix_at(values, k * 16 * 128));
     }
     dev_group_commit();
 }
 
-// -infinity where a key is not seen.
-DEV_INLINE void wgmma_mask(const cuda_attention_args *a, const dev_span *s, int64_t t, int key,
-                           const mma_bounds *bounds, const int64_t document[2],
+// -infinity where a key is not seen. t: the warp's first query.
+DEV_INLINE void wgmma_mask(const cuda_attention_args *a, int t, int key,
                            float p[WGMMA_KEY_TILES][4])
 {
-    if (mma_sees_all(a, s, t, 16, key, WGMMA_KEYS)) return;
-    const bool has_documents = a->documents.data != NULL;
-    const int64_t first = s->sequence * s->key_count;
+    if (wgmma_sees_all(a, t, 16, key, WGMMA_KEYS)) return;
+    const wgmma_sight sight = wgmma_sight_of(a, false, t);
     DEV_UNROLL
     for (int n = 0; n < WGMMA_KEY_TILES; n++) {
         DEV_UNROLL
         for (int i = 0; i < 2; i++) {
             const int at = key + mma_lane_column(n) + i;
-            int64_t other = 0;
-            if (has_documents && at < s->key_count) other = dev_index(&a->documents, first + at);
+            const int64_t document = wgmma_document(a, at);
             DEV_UNROLL
             for (int r = 0; r < 2; r++) {
-                const bool sees = at >= bounds->low[r] && at <= bounds->high[r] &&
-                                  (!has_documents || other == document[r]);
-                if (!sees) p[n][2 * r + i] = -INFINITY;
+                if (!wgmma_sees(&sight, r, at, document)) p[n][2 * r + i] = -INFINITY;
             }
         }
     }
@@ -100,6 +95,7 @@ DEV_INLINE void wgmma_probabilities(dev_half type, float p[WGMMA_KEY_TILES][4],
 {
     DEV_UNROLL
     for (int k = 0; k < WGMMA_KEYS / 16; k++) tile_as_a(type, &p[2 * k], out[k]);
+    dev_group_operands(WGMMA_KEYS / 16, out);
 }
 
 // The barriers of a block, at the end of shared memory.
@@ -112,7 +108,7 @@ typedef struct wgmma_barriers {
 DEV_INLINE void wgmma_produce(int dim, const cuda_wgmma_args *w, const wgmma_walk *walk,
                               char *shared, wgmma_barriers *b)
 {
-    const int bytes = WGMMA_KEYS * dim * 2, sequence = (int)walk->span.sequence;
+    const int bytes = WGMMA_KEYS * dim * 2, sequence = (int)dev_block(2);
     char *const stages = shared + WGMMA_ROWS * dim * 2;
     dev_phase_expect(&b->queries, WGMMA_ROWS * dim * 2);
     for (int i = 0; i < 2 * dim / 64; i++) {
@@ -135,12 +131,6 @@ DEV_INLINE void wgmma_produce(int dim, const cuda_wgmma_args *w, const wgmma_wal
     }
 }
 
-// One arrival for each warp, whose products all read their operands.
-DEV_INLINE void wgmma_free(uint64_t *barrier)
-{
-    if (dev_thread() % DEV_WARP == 0) dev_phase_arrive(barrier);
-}
-
 DEV_INLINE void wgmma_consume(dev_half type, int dim, const cuda_attention_args *a,
                               const wgmma_walk *walk, char *shared, wgmma_barriers *b,
                               float (*out)[4])
@@ -148,15 +138,12 @@ DEV_INLINE void wgmma_consume(dev_half type, int dim, const cuda_attention_args 
     const int group = dev_thread() / DEV_GROUP, bytes = WGMMA_KEYS * dim * 2;
     char *const rows = shared + group * WGMMA_GROUP_ROWS * dim * 2;
     char *const stages = shared + WGMMA_ROWS * dim * 2;
-    const int64_t t = walk->first + mma_warp_row();
-    const mma_bounds bounds = mma_keys_of(a, &walk->span, t);
+    const int t = walk->first + mma_warp_row();
     const uint64_t queries = dev_matrix(rows, 0);
     const float scale = a->scale * MMA_LOG2_E;
     mma_state state = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     float p[WGMMA_KEY_TILES][4], factor[2];
     uint32_t left[WGMMA_KEYS / 16][4];
-    int64_t document[2] = {0, 0};
-    wgmma_documents(a, &walk->span, t, document);
     DEV_UNROLL
     for (int i = 0; i < dim / 2; i++) out[i / 4][i % 4] = 0.0f;
     dev_phase_wait(&b->queries, 0);
@@ -166,7 +153,7 @@ DEV_INLINE void wgmma_consume(dev_half type, int dim, const cuda_attention_args 
     dev_group_wait(0);
     dev_group_sums(WGMMA_KEY_TILES, p);
     wgmma_free(&b->keys_free[0]);
-    wgmma_mask(a, &walk->span, t, walk->begin, &bounds, document, p);
+    wgmma_mask(a, t, walk->begin, p);
     wgmma_softmax(scale, &state, p, factor);
     wgmma_probabilities(type, p, left);
     for (int n = 1; n < walk->tiles; n++) {
@@ -176,11 +163,12 @@ DEV_INLINE void wgmma_consume(dev_half type, int dim, const cuda_attention_args 
         dev_group_fence();
         wgmma_scores(type, dim, queries, dev_matrix(stages + at * 2 * bytes, 0), p);
         dev_phase_wait(&b->values[before], (n - 1) / 2 % 2);
+        dev_group_fence();
         wgmma_values(type, dim, left, dev_matrix(values, WGMMA_KEYS * 128), out);
         dev_group_wait(1);
         dev_group_sums(WGMMA_KEY_TILES, p);
         wgmma_free(&b->keys_free[at]);
-        wgmma_mask(a, &walk->span, t, walk->begin + n * WGMMA_KEYS, &bounds, document, p);
+        wgmma_mask(a, t, walk->begin + n * WGMMA_KEYS, p);
         wgmma_softmax(scale, &state, p, factor);
         dev_group_wait(0);
         dev_group_sums(dim / 8, out);
@@ -202,7 +190,8 @@ DEV_INLINE void wgmma_consume(dev_half type, int dim, const cuda_attention_args 
         state.highest[r] *= scale;
     }
     dev_part_barrier(1 + group, DEV_GROUP); // the group's queries become its results
-    mma_end(type, dim, a, &walk->span, t, walk->head, &state, shared, out);
+    const dev_span span = wgmma_span(a);
+    mma_end(type, dim, a, &span, t, walk->head, &state, shared, out);
 }
 
 DEV_INLINE void wgmma_forward(dev_half type, int dim, const cuda_wgmma_args *w, float (*out)[4])
@@ -210,9 +199,7 @@ DEV_INLINE void wgmma_forward(dev_half type, int dim, const cuda_wgmma_args *w, 
     char *const shared = (char *)dev_shared();
     wgmma_barriers *const b =
         (wgmma_barriers *)(void *)(shared + (WGMMA_ROWS + 4 * WGMMA_KEYS) * dim * 2);
-    // The last queries see the most keys: their blocks start first.
-    const int first = (int)(dev_blocks(0) - 1 - dev_block(0)) * WGMMA_ROWS;
-    const wgmma_walk walk = wgmma_walk_of(&w->call, first, WGMMA_KEYS);
+    const wgmma_walk walk = wgmma_walk_of(&w->call, WGMMA_KEYS);
     if (dev_thread() == 0) {
         dev_phase_init(&b->queries, 1);
         for (int i = 0; i < 2; i++) {
@@ -233,11 +220,11 @@ DEV_INLINE void wgmma_forward(dev_half type, int dim, const cuda_wgmma_args *w, 
     }
 }
 
-#define WGMMA_FORWARD(name, type, dim)                                      \
-    DEV_KERNEL(cuda_attention_wgmma_##name, cuda_wgmma_args, WGMMA_THREADS) \
-    {                                                                       \
-        float out[(dim) / 8][4];                                            \
-        if (DEV_SM90) wgmma_forward(type, dim, &a, out);                    \
+#define WGMMA_FORWARD(name, type, dim)                                            \
+    DEV_KERNEL_ALONE(cuda_attention_wgmma_##name, cuda_wgmma_args, WGMMA_THREADS) \
+    {                                                                             \
+        float out[(dim) / 8][4];                                                  \
+        if (DEV_SM90) wgmma_forward(type, dim, &a, out);                          \
     }
 WGMMA_FORWARD(bf16_64, DEV_BF16, 64)
 WGMMA_FORWARD(bf16_128, DEV_BF16, 128)

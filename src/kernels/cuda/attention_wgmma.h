@@ -17,39 +17,88 @@ enum {
     WGMMA_THREADS = WGMMA_CONSUMERS + DEV_GROUP // with the producer's
 };
 
+// Sequences have as many keys as queries here, and places are 32-bit numbers: sums leave few
+// registers.
+DEV_INLINE dev_span wgmma_span(const cuda_attention_args *a)
+{
+    dev_span s;
+    s.sequence = dev_block(2);
+    s.query_begin = s.key_begin = s.sequence * a->seq;
+    s.key_count = a->seq;
+    s.shift = 0;
+    return s;
+}
+
 // The tiles of keys that the queries of a block may see.
 typedef struct wgmma_walk {
-    dev_span span;
-    int first, head, kv;
-    int begin, tiles; // first key; number of tiles
+    int first, head, kv; // query
+    int begin, tiles;    // first key; number of tiles
 } wgmma_walk;
 
-DEV_INLINE wgmma_walk wgmma_walk_of(const cuda_attention_args *a, int first, int keys)
+DEV_INLINE wgmma_walk wgmma_walk_of(const cuda_attention_args *a, int keys)
 {
     wgmma_walk w;
-    w.span = dev_span_of(a, dev_block(2));
-    w.first = first;
+    // The last queries see the most keys: their blocks start first.
+    w.first = (int)(dev_blocks(0) - 1 - dev_block(0)) * WGMMA_ROWS;
     w.head = (int)dev_block(1);
     w.kv = w.head / (a->heads / a->kv_heads);
-    const int shift = (int)w.span.shift, count = (int)w.span.key_count;
-    const int last = (int)dev_min(first + WGMMA_ROWS, a->seq) - 1;
-    const int end = (int)dev_min(count, shift + last + 1);
-    w.begin = a->window > 0 ? (int)dev_max(shift + first - a->window + 1, 0) / keys * keys : 0;
+    const int end = w.first + WGMMA_ROWS < (int)a->seq ? w.first + WGMMA_ROWS : (int)a->seq;
+    const int begin = a->window > 0 && w.first >= a->window ? w.first - a->window + 1 : 0;
+    w.begin = begin / keys * keys;
     w.tiles = (end - w.begin + keys - 1) / keys;
     return w;
 }
 
-// The documents of a lane's two queries.
-DEV_INLINE void wgmma_documents(const cuda_attention_args *a, const dev_span *s, int64_t t,
-                                int64_t out[2])
+// Whether all of `rows` queries from t on see all of `columns` keys from `key` on.
+DEV_INLINE bool wgmma_sees_all(const cuda_attention_args *a, int t, int rows, int key, int columns)
 {
-    if (a->documents.data == NULL) return;
+    const int seq = (int)a->seq;
+    if (a->documents.data != NULL || t + rows > seq || key + columns > seq) return false;
+    return key + columns - 1 <= t && (a->window <= 0 || key > t + rows - 1 - a->window);
+}
+
+// What a lane's two rows see, from low to high, and their documents. row: the warp's first one.
+typedef struct wgmma_sight {
+    int low[2], high[2];
+    int64_t document[2];
+} wgmma_sight;
+
+DEV_INLINE int64_t wgmma_document(const cuda_attention_args *a, int at)
+{
+    if (a->documents.data == NULL || at >= (int)a->seq) return 0;
+    return dev_index(&a->documents, dev_block(2) * a->seq + at);
+}
+
+DEV_INLINE wgmma_sight wgmma_sight_of(const cuda_attention_args *a, bool rows_are_keys, int row)
+{
+    wgmma_sight s;
+    const int last = (int)a->seq - 1;
     DEV_UNROLL
     for (int r = 0; r < 2; r++) {
-        const int64_t query = t + mma_lane_row(r);
-        if (query >= a->seq) continue;
-        out[r] = dev_index(&a->documents, s->sequence * s->key_count + s->shift + query);
+        const int at = row + mma_lane_row(r);
+        if (rows_are_keys) {
+            const int high = at + a->window - 1;
+            s.low[r] = at;
+            s.high[r] = a->window > 0 && high < last ? high : last;
+        } else {
+            s.low[r] = a->window > 0 ? at - a->window + 1 : 0;
+            s.high[r] = at;
+        }
+        if (at > last) s.high[r] = -1;
+        s.document[r] = wgmma_document(a, at);
     }
+    return s;
+}
+
+DEV_INLINE bool wgmma_sees(const wgmma_sight *s, int r, int column, int64_t document)
+{
+    return column >= s->low[r] && column <= s->high[r] && document == s->document[r];
+}
+
+// One arrival for each warp, whose products have all read their operands.
+DEV_INLINE void wgmma_free(uint64_t *barrier)
+{
+    if (dev_thread() % DEV_WARP == 0) dev_phase_arrive(barrier);
 }
 
 #endif

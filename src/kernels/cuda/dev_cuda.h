@@ -16,6 +16,11 @@
         extern "C" __global__ void __launch_bounds__(threads) \
             name(const __grid_constant__ args_type a)
 
+// One block of it at a time in a multiprocessor, with all registers.
+#    define DEV_KERNEL_ALONE(name, args_type, threads)           \
+        extern "C" __global__ void __launch_bounds__(threads, 1) \
+            name(const __grid_constant__ args_type a)
+
 // Aligned as copies of tiles want it (dev_sm90.h).
 extern __shared__ __align__(1024) uint4 dev_shared_memory[];
 

@@ -16,6 +16,7 @@
 #define DEV_KERNEL(name, args_type, threads) \
     void name(const args_type a);            \
     void name(const args_type a)
+#define DEV_KERNEL_ALONE(name, args_type, threads) DEV_KERNEL(name, args_type, threads)
 
 // The thread that runs now.
 typedef struct emu_place {

@@ -113,11 +113,22 @@ DEV_INLINE void dev_group_sums(int tiles, float (*c)[4])
     }
 }
 
-#    define DEV_SUMS_1(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
-#    define DEV_SUMS_4(c, i) \
-        DEV_SUMS_1(c, i), DEV_SUMS_1(c, i + 1), DEV_SUMS_1(c, i + 2), DEV_SUMS_1(c, i + 3)
-#    define DEV_SUMS_8(c)  DEV_SUMS_4(c, 0), DEV_SUMS_4(c, 4)
-#    define DEV_SUMS_16(c) DEV_SUMS_8(c), DEV_SUMS_4(c, 8), DEV_SUMS_4(c, 12)
+// Keeps the compiler from computing operands after this place; the fence of products follows.
+DEV_INLINE void dev_group_operands(int count, uint32_t (*a)[4])
+{
+    DEV_UNROLL
+    for (int i = 0; i < count; i++) {
+        asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3])::"memory");
+    }
+}
+
+// The sums as operands; `how`: "+f", or "=f" where the product is the first one.
+#    define DEV_SUMS_1(how, c, i) how(c[i][0]), how(c[i][1]), how(c[i][2]), how(c[i][3])
+#    define DEV_SUMS_4(how, c, i)                                                    \
+        DEV_SUMS_1(how, c, i), DEV_SUMS_1(how, c, i + 1), DEV_SUMS_1(how, c, i + 2), \
+            DEV_SUMS_1(how, c, i + 3)
+#    define DEV_SUMS_8(how, c)  DEV_SUMS_4(how, c, 0), DEV_SUMS_4(how, c, 4)
+#    define DEV_SUMS_16(how, c) DEV_SUMS_8(how, c), DEV_SUMS_4(how, c, 8), DEV_SUMS_4(how, c, 12)
 // The registers of these sums in an instruction, and the numbers of the operands after them.
 #    define DEV_NAMES_8                                                          \
         "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19," \
@@ -129,40 +140,49 @@ DEV_INLINE void dev_group_sums(int tiles, float (*c)[4])
         "%56,%57,%58,%59,%60,%61,%62,%63"
 
 // c (64, 8 tiles) += a (64, 16) b (16, 8 tiles), or =; a and b are in shared memory with rows of k.
-// a_at .. add_at: numbers of operands.
-#    define DEV_PRODUCT_SHARED(type, tiles, columns, a_at, b_at, add_at)                  \
-        asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #add_at ", 0; "                   \
+// a_at, b_at: numbers of operands.
+#    define DEV_PRODUCT_SHARED(how, add, type, tiles, columns, a_at, b_at)                \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, " add ", 0; "                        \
                      "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type         \
                      " {" DEV_NAMES_##tiles "}, %" #a_at ", %" #b_at ", p, 1, 1, 0, 0; }" \
-                     : DEV_SUMS_##tiles(c)                                                \
-                     : "l"(a), "l"(b), "r"(add))
+                     : DEV_SUMS_##tiles(how, c)                                           \
+                     : "l"(a), "l"(b))
+#    define DEV_PRODUCT_OF(how, add)                                                               \
+        if (type == DEV_BF16 && tiles == 8)                                                        \
+            DEV_PRODUCT_SHARED(how, add, "bf16.bf16", 8, 64, 32, 33);                              \
+        if (type == DEV_BF16 && tiles == 16)                                                       \
+            DEV_PRODUCT_SHARED(how, add, "bf16.bf16", 16, 128, 64, 65);                            \
+        if (type == DEV_F16 && tiles == 8) DEV_PRODUCT_SHARED(how, add, "f16.f16", 8, 64, 32, 33); \
+        if (type == DEV_F16 && tiles == 16) DEV_PRODUCT_SHARED(how, add, "f16.f16", 16, 128, 64, 65)
 // a is in registers (fragments of a, as dev_mma has them), rows of b go along n.
-#    define DEV_PRODUCT(type, tiles, columns, a0, a1, a2, a3, b_at, add_at)                     \
-        asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #add_at ", 0; "                         \
+#    define DEV_PRODUCT(type, tiles, columns, a0, a1, a2, a3, b_at)                             \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0; "                                    \
                      "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type               \
                      " {" DEV_NAMES_##tiles "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #b_at \
                                             ", p, 1, 1, 1; }"                                   \
-                     : DEV_SUMS_##tiles(c)                                                      \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+                     : DEV_SUMS_##tiles("+f", c)                                                \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 // A lane has the sums of dev_mma for the 16 rows of its warp, for each eight columns. tiles: 8 or
-// 16. The product is done later (dev_group_wait); until then its registers must not be used.
+// 16. add: a constant; 0: the product is the first one. The product is done later (dev_group_wait);
+// until then its registers must not be used.
 DEV_INLINE void dev_group_product_shared(dev_half type, int tiles, float (*c)[4], uint64_t a,
                                          uint64_t b, int add)
 {
-    if (type == DEV_BF16 && tiles == 8) DEV_PRODUCT_SHARED("bf16.bf16", 8, 64, 32, 33, 34);
-    if (type == DEV_BF16 && tiles == 16) DEV_PRODUCT_SHARED("bf16.bf16", 16, 128, 64, 65, 66);
-    if (type == DEV_F16 && tiles == 8) DEV_PRODUCT_SHARED("f16.f16", 8, 64, 32, 33, 34);
-    if (type == DEV_F16 && tiles == 16) DEV_PRODUCT_SHARED("f16.f16", 16, 128, 64, 65, 66);
+    if (add) {
+        DEV_PRODUCT_OF("+f", "1");
+    } else {
+        DEV_PRODUCT_OF("=f", "0");
+    }
 }
 
 DEV_INLINE void dev_group_product(dev_half type, int tiles, float (*c)[4], const uint32_t a[4],
-                                  uint64_t b, int add)
+                                  uint64_t b)
 {
-    if (type == DEV_BF16 && tiles == 8) DEV_PRODUCT("bf16.bf16", 8, 64, 32, 33, 34, 35, 36, 37);
-    if (type == DEV_BF16 && tiles == 16) DEV_PRODUCT("bf16.bf16", 16, 128, 64, 65, 66, 67, 68, 69);
-    if (type == DEV_F16 && tiles == 8) DEV_PRODUCT("f16.f16", 8, 64, 32, 33, 34, 35, 36, 37);
-    if (type == DEV_F16 && tiles == 16) DEV_PRODUCT("f16.f16", 16, 128, 64, 65, 66, 67, 68, 69);
+    if (type == DEV_BF16 && tiles == 8) DEV_PRODUCT("bf16.bf16", 8, 64, 32, 33, 34, 35, 36);
+    if (type == DEV_BF16 && tiles == 16) DEV_PRODUCT("bf16.bf16", 16, 128, 64, 65, 66, 67, 68);
+    if (type == DEV_F16 && tiles == 8) DEV_PRODUCT("f16.f16", 8, 64, 32, 33, 34, 35, 36);
+    if (type == DEV_F16 && tiles == 16) DEV_PRODUCT("f16.f16", 16, 128, 64, 65, 66, 67, 68);
 }
 
 #endif

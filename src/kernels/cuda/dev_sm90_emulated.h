@@ -101,6 +101,12 @@ DEV_INLINE void dev_group_sums(int tiles, float (*c)[4])
     emu_group_sums(tiles, c);
 }
 
+DEV_INLINE void dev_group_operands(int count, uint32_t (*a)[4])
+{
+    (void)count;
+    (void)a;
+}
+
 DEV_INLINE void dev_group_product_shared(dev_half type, int tiles, float (*c)[4], uint64_t a,
                                          uint64_t b, int add)
 {
@@ -115,7 +121,7 @@ DEV_INLINE void dev_group_product_shared(dev_half type, int tiles, float (*c)[4]
 }
 
 DEV_INLINE void dev_group_product(dev_half type, int tiles, float (*c)[4], const uint32_t a[4],
-                                  uint64_t b, int add)
+                                  uint64_t b)
 {
     emu_operand operand;
     operand.group.c = &c[0][0];
@@ -123,7 +129,7 @@ DEV_INLINE void dev_group_product(dev_half type, int tiles, float (*c)[4], const
     operand.group.a = 0;
     operand.group.b = b;
     operand.group.tiles = tiles;
-    operand.group.add = add;
+    operand.group.add = 1;
     emu_collect(type == DEV_BF16 ? EMU_GROUP_PRODUCT_BF16 : EMU_GROUP_PRODUCT_F16, &operand);
 }
 

@@ -42,10 +42,10 @@ static void test_samples(void **state)
         }
     }
     cuda_emulator_sm90(&cuda.emulator); // where attention has kernels of its own
-    for (int v = 1; v < op_sample_count(OP_ATTENTION); v += 8) {
+    for (int v = 1; v < op_sample_count(OP_ATTENTION); v += 16) {
         calls += variant_run(&cuda, OP_ATTENTION, v);
     }
-    for (int v = 1; v < op_sample_count(OP_ATTENTION_BWD); v += 8) {
+    for (int v = 1; v < op_sample_count(OP_ATTENTION_BWD); v += 16) {
         calls += variant_run(&cuda, OP_ATTENTION_BWD, v);
     }
     assert_true(cuda.emulator.wgmma_launches > 0);

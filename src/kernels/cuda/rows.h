@@ -61,6 +61,8 @@ int64_t cuda_gemm_shared(bool half);
 int cuda_wgmma_dim(const kern_context *context, const cuda_attention_args *a);
 NODISCARD status cuda_wgmma_forward(const kern_context *context, const cuda_attention_args *a,
                                     int64_t sequences, int dim);
+NODISCARD status cuda_wgmma_backward(const kern_context *context, const cuda_attention_args *a,
+                                     int64_t sequences, int dim);
 
 // Fills the bounded rows of outputs that are not there with NaN.
 NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *call);

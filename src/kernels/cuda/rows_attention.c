@@ -184,6 +184,8 @@ status cuda_row_attention_bwd(const kern_context *context, const kern_call *c)
     const cuda_shape delta = cuda_shape_of_warps(args.y.rows * args.heads);
     TRY(cuda_launch_run(context, "cuda_attention_delta", &delta, &args, sizeof(args)));
     const mma_tiles tiles = mma_tiles_of(context, &args, MMA_ROWS, BWD_SIDE);
+    const int dim = cuda_wgmma_dim(context, &args);
+    if (dim > 0) return cuda_wgmma_backward(context, &args, sequences, dim);
     if (tiles.dim > 0) return mma_backward(context, &args, sequences, tiles);
     const cuda_shape dq = plain_shape(&args, args.seq, args.heads, sequences, 4, 1);
     TRY(cuda_launch_run(context, "cuda_attention_dq_plain", &dq, &args, sizeof(args)));

@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 
-// WGMMA_ROWS, WGMMA_GROUP_ROWS, WGMMA_KEYS and WGMMA_THREADS: those of the kernels.
+// Those of the kernels; bytes of their barriers.
 enum { WGMMA_ROWS = 128, WGMMA_GROUP_ROWS = 64, WGMMA_KEYS = 128, WGMMA_THREADS = 384 };
-enum { WGMMA_BARRIER_BYTES = 80 };
+enum { WBWD_SIDE = 64, WGMMA_BARRIER_BYTES = 80, WBWD_BARRIER_BYTES = 64 };
 
 int cuda_wgmma_dim(const kern_context *context, const cuda_attention_args *a)
 {
@@ -21,7 +21,8 @@ int cuda_wgmma_dim(const kern_context *context, const cuda_attention_args *a)
     // These call functions, which products on their way do not allow.
     if (a->dropout > 0.0f || a->cap > 0.0f || !(a->scale > 0.0f)) return 0;
     // Places of keys and queries are 32-bit numbers.
-    return a->keys < INT32_MAX / 2 && a->keys == a->seq ? dim : 0;
+    if (a->seq > INT32_MAX / 4 || a->window > INT32_MAX / 4) return 0;
+    return a->keys == a->seq ? dim : 0;
 }
 
 // Tiles of `rows` rows and 64 columns of one head. A head has `columns`; beyond it, and beyond the
@@ -61,4 +62,31 @@ status cuda_wgmma_forward(const kern_context *context, const cuda_attention_args
                               .shared_bytes =
                                   (WGMMA_ROWS + 4 * WGMMA_KEYS) * dim * 2 + WGMMA_BARRIER_BYTES};
     return wgmma_run(context, &args, "wgmma", dim, &shape);
+}
+
+status cuda_wgmma_backward(const kern_context *context, const cuda_attention_args *a,
+                           int64_t sequences, int dim)
+{
+    cuda_wgmma_args args = {.call = *a};
+    if (sequences == 0 || a->seq == 0) return ST_OK;
+    const struct {
+        const cuda_view *view;
+        int64_t heads, columns;
+    } all[] = {{&a->q, a->heads, a->head_dim},
+               {&a->k, a->kv_heads, a->head_dim},
+               {&a->v, a->kv_heads, a->value_dim},
+               {&a->dy, a->heads, a->value_dim}};
+    for (int i = 0; i < COUNT_OF(all); i++) {
+        TRY(tiles_of(context, all[i].view, all[i].heads, all[i].columns, a->seq, WBWD_SIDE,
+                     &args.maps[i]));
+    }
+    const int64_t blocks = (a->seq + WGMMA_ROWS - 1) / WGMMA_ROWS;
+    const cuda_shape queries = {.grid = {blocks, a->heads, sequences},
+                                .threads = WGMMA_THREADS,
+                                .shared_bytes = (WGMMA_ROWS + 2 * WBWD_SIDE) * dim * 4 +
+                                                2 * WBWD_SIDE * 8 + WBWD_BARRIER_BYTES};
+    cuda_shape keys = queries;
+    keys.grid[1] = a->kv_heads;
+    TRY(wgmma_run(context, &args, "wgmma_dq", dim, &queries));
+    return wgmma_run(context, &args, "wgmma_dkv", dim, &keys);
 }

@@ -47,7 +47,7 @@ static void test_schedules(void **state)
         if (sm90 && !is_of_sm90(code)) continue;
         if (sm90) cuda_emulator_sm90(&cuda.emulator);
         for (int v = 0; kern_backend_cuda.run[code] != NULL && v < op_sample_count((op_code)code);
-             v += sm90 ? 6 : 1) {
+             v += sm90 ? 12 : 1) {
             arena *a;
             sample s;
             assert_int_equal(arena_create("schedules", 0, &a), ST_OK);

@@ -126,8 +126,30 @@ static kern_call forward_call(rig *r, const attention_case *c, dtype type)
     forward.attrs.head_dim = (int32_t)c->dim;
     forward.attrs.value_dim = (int32_t)c->value;
     forward.attrs.window = c->window;
+    forward.attrs.sinks = c->sinks;
     forward.attrs.scale = 1.5f / sqrtf((float)c->dim);
     return forward;
+}
+
+// Of the results of a forward call.
+static kern_call backward_call(rig *r, const attention_case *c, const kern_call *forward)
+{
+    const dtype type = forward->in[0].type;
+    kern_call backward = *forward;
+    const kern_tensor dy = matrix(r, type, c->sequences * c->seq, forward->out[0].dims[1], 0, 6);
+    const kern_tensor in[] = {dy,
+                              forward->in[0],
+                              forward->in[1],
+                              forward->in[2],
+                              forward->out[0],
+                              forward->out[1],
+                              forward->in[3]};
+    backward.code = OP_ATTENTION_BWD;
+    memcpy(backward.in, in, sizeof(in));
+    for (int o = 0; o < 3; o++) {
+        backward.out[o] = matrix(r, type, forward->in[o].dims[0], forward->in[o].dims[1], 0, 7 + o);
+    }
+    return backward;
 }
 
 static void test_attention(void **state)
@@ -147,7 +169,10 @@ static void test_attention(void **state)
             rig r;
             rig_open(&r);
             const kern_call call = forward_call(&r, &cases[i], types[k]);
-            (void)check(&r, &call, types[k] == DTYPE_BF16 ? 0.012 : 0.002, cases[i].name);
+            const double tolerance = types[k] == DTYPE_BF16 ? 0.012 : 0.002;
+            const kern_call want = check(&r, &call, tolerance, cases[i].name);
+            const kern_call backward = backward_call(&r, &cases[i], &want);
+            (void)check(&r, &backward, 1.5 * tolerance, cases[i].name);
             rig_close(&r);
         }
     }
@@ -218,30 +243,62 @@ static bool is_found(rig *r, const kern_call *call, const kern_call *right, cons
     return found;
 }
 
+// Two heads of 200 queries share keys: four and eight tiles, and both stages are used twice.
+static const plant dq_plants[] = {
+    {CUDA_MISTAKE_PHASE_WAIT, 0}, {CUDA_MISTAKE_PHASE_WAIT, 1},  {CUDA_MISTAKE_PHASE_WAIT, 3},
+    {CUDA_MISTAKE_PARITY, 2},     {CUDA_MISTAKE_ARRIVE, 1},      {CUDA_MISTAKE_EXPECT, 2},
+    {CUDA_MISTAKE_TILE, 2},       {CUDA_MISTAKE_TILE_PLACE, 5},  {CUDA_MISTAKE_TILE_SWIZZLE, 4},
+    {CUDA_MISTAKE_SWIZZLE, 8},    {CUDA_MISTAKE_STRIDE, 9},      {CUDA_MISTAKE_MATRIX, 3},
+    {CUDA_MISTAKE_SUM, 17},       {CUDA_MISTAKE_GROUP_FENCE, 1}, {CUDA_MISTAKE_GROUP_WAIT, 0},
+};
+static const plant dkv_plants[] = {
+    {CUDA_MISTAKE_BARRIER, 0},     {CUDA_MISTAKE_PHASE_FENCE, 0}, {CUDA_MISTAKE_PHASE_WAIT, 1},
+    {CUDA_MISTAKE_PHASE_WAIT, 2},  {CUDA_MISTAKE_PHASE_WAIT, 4},  {CUDA_MISTAKE_PARITY, 3},
+    {CUDA_MISTAKE_ARRIVE, 0},      {CUDA_MISTAKE_COUNT, 2},       {CUDA_MISTAKE_EXPECT, 1},
+    {CUDA_MISTAKE_TILE, 6},        {CUDA_MISTAKE_TILE_PLACE, 4},  {CUDA_MISTAKE_TILE_SWIZZLE, 5},
+    {CUDA_MISTAKE_SWIZZLE, 10},    {CUDA_MISTAKE_STRIDE, 12},     {CUDA_MISTAKE_MATRIX, 0},
+    {CUDA_MISTAKE_GROUP_FENCE, 1}, {CUDA_MISTAKE_GROUP_WAIT, 0},  {CUDA_MISTAKE_GROUP_COMMIT, 1},
+    {CUDA_MISTAKE_SHARED, 0},
+};
+
+// Returns how many of the mistakes are not found.
+static int plant_all(rig *r, const kern_call *call, const char *kernel, const plant *plants,
+                     int64_t count)
+{
+    int missed = 0;
+    const kern_call right = run_anew(r, &r->cuda, call);
+    int64_t planted = 0;
+    for (int64_t i = 0; i < count; i += part_of(CASES_PART), planted++) {
+        missed += !is_found(r, call, &right, kernel, &plants[i]);
+    }
+    print_message("%s: %lld mistakes planted, %d not found\n", kernel, (long long)planted, missed);
+    return missed;
+}
+
 static void test_planted_mistakes(void **state)
 {
     (void)state;
     static const attention_case one = {"plants", 1, 300, 1, 1, 64, 0, false, false, 0};
-    int missed = 0;
+    static const attention_case two = {"shared", 1, 200, 2, 1, 64, 0, false, false, 0};
+    // A head of 128 columns has two pieces of 64, whose distance the values' matrices tell; the
+    // group's results lie otherwise than its queries.
+    static const attention_case wide = {"wide", 1, 130, 1, 1, 128, 0, false, false, 0};
+    static const plant wide_plants[] = {{CUDA_MISTAKE_LEADING, 8}, {CUDA_MISTAKE_PART_BARRIER, 0}};
     rig r;
     rig_open(&r);
     const kern_call forward = forward_call(&r, &one, DTYPE_BF16);
-    const kern_call right = run_anew(&r, &r.cuda, &forward);
-    for (int64_t i = 0; i < COUNT_OF(forward_plants); i++) {
-        missed +=
-            !is_found(&r, &forward, &right, "cuda_attention_wgmma_bf16_64", &forward_plants[i]);
-    }
-    // A head of 128 columns has two pieces of 64, whose distance the values' matrices tell; the
-    // group's results lie otherwise than its queries.
-    const attention_case wide = {"wide", 1, 130, 1, 1, 128, 0, false, false, 0};
-    static const plant wide_plants[] = {{CUDA_MISTAKE_LEADING, 8}, {CUDA_MISTAKE_PART_BARRIER, 0}};
-    const kern_call call = forward_call(&r, &wide, DTYPE_BF16);
-    const kern_call answer = run_anew(&r, &r.cuda, &call);
-    for (int64_t i = 0; i < COUNT_OF(wide_plants); i++) {
-        missed += !is_found(&r, &call, &answer, "cuda_attention_wgmma_bf16_128", &wide_plants[i]);
-    }
-    print_message("%lld mistakes planted, %d not found\n",
-                  (long long)(COUNT_OF(forward_plants) + COUNT_OF(wide_plants)), missed);
+    const kern_call wider = forward_call(&r, &wide, DTYPE_BF16);
+    kern_call backward = forward_call(&r, &two, DTYPE_BF16);
+    backward = run_anew(&r, &r.ref, &backward);
+    backward = backward_call(&r, &two, &backward);
+    int missed = plant_all(&r, &forward, "cuda_attention_wgmma_bf16_64", forward_plants,
+                           COUNT_OF(forward_plants));
+    missed +=
+        plant_all(&r, &wider, "cuda_attention_wgmma_bf16_128", wide_plants, COUNT_OF(wide_plants));
+    missed +=
+        plant_all(&r, &backward, "cuda_attention_wgmma_dq_bf16_64", dq_plants, COUNT_OF(dq_plants));
+    missed += plant_all(&r, &backward, "cuda_attention_wgmma_dkv_bf16_64", dkv_plants,
+                        COUNT_OF(dkv_plants));
     rig_close(&r);
     assert_int_equal(missed, 0);
 }
