@@ -322,16 +322,16 @@ DEV_INLINE void wbwd_dkv(dev_half type, int dim, const cuda_wgmma_args *w, float
     }
 }
 
-#define WGMMA_BACKWARD(name, type, dim)                                          \
-    DEV_KERNEL_ALONE(cuda_attention_wgmma_dq_##name, cuda_wgmma_args, WGMMA_THREADS)   \
-    {                                                                            \
-        float dq[(dim) / 8][4];                                                  \
-        if (DEV_SM90) wbwd_dq(type, dim, &a, dq);                                \
-    }                                                                            \
-    DEV_KERNEL_ALONE(cuda_attention_wgmma_dkv_##name, cuda_wgmma_args, WGMMA_THREADS)  \
-    {                                                                            \
-        float dk[(dim) / 8][4], dv[(dim) / 8][4];                                \
-        if (DEV_SM90) wbwd_dkv(type, dim, &a, dk, dv);                           \
+#define WGMMA_BACKWARD(name, type, dim)                                               \
+    DEV_KERNEL_ALONE(cuda_attention_wgmma_dq_##name, cuda_wgmma_args, WGMMA_THREADS)  \
+    {                                                                                 \
+        float dq[(dim) / 8][4];                                                       \
+        if (DEV_SM90) wbwd_dq(type, dim, &a, dq);                                     \
+    }                                                                                 \
+    DEV_KERNEL_ALONE(cuda_attention_wgmma_dkv_##name, cuda_wgmma_args, WGMMA_THREADS) \
+    {                                                                                 \
+        float dk[(dim) / 8][4], dv[(dim) / 8][4];                                     \
+        if (DEV_SM90) wbwd_dkv(type, dim, &a, dk, dv);                                \
     }
 WGMMA_BACKWARD(bf16_64, DEV_BF16, 64)
 WGMMA_BACKWARD(bf16_128, DEV_BF16, 128)
