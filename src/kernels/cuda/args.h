@@ -10,10 +10,6 @@
 #include "op/op_program.h"
 #include "op/step.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // A kernel's block has so many threads unless its comment says otherwise.
 enum { CUDA_THREADS = 256, CUDA_MAX_TERMS = 8 };
 
@@ -341,7 +337,4 @@ typedef struct cuda_sinks_args {
     X(cuda_attention_dv_##type##_192, cuda_attention_args)  \
     X(cuda_attention_dv_##type##_256, cuda_attention_args)
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,8 +5,8 @@
 //   dk dv  a block has 128 keys of a head of keys and goes over the queries in tiles of 64, for
 //          each head of queries that shares the keys; rows of scores are keys
 //
-//   shared memory   two groups of 64 own rows (of q, or k) | the same of dy, or v | two stages of 64
-//                   other rows of both | numbers of a stage's queries, twice | barriers
+//   shared memory   own rows of q, or k (two groups, 64 rows each) | the same of dy, or v |
+//                   two stages of 64 other rows of both | numbers of their queries | barriers
 //
 // The producer's first thread starts copies. Its second warp reads lse and delta of the queries of
 // a stage where they go along columns. In dq the last product of a tile, into the sums, is computed

@@ -57,7 +57,7 @@ DEV_INLINE bool wgmma_sees_all(const cuda_attention_args *a, int t, int rows, in
     return key + columns - 1 <= t && (a->window <= 0 || key > t + rows - 1 - a->window);
 }
 
-// What a lane's two rows see, from low to high, and their documents. row: the warp's first one.
+// The columns that a lane's two rows see, from low to high, and documents. row: the warp's first.
 typedef struct wgmma_sight {
     int low[2], high[2];
     int64_t document[2];

@@ -131,7 +131,7 @@ static kern_call forward_call(rig *r, const attention_case *c, dtype type)
     return forward;
 }
 
-// Of the results of a forward call.
+// Makes the gradient call of a forward call that ran.
 static kern_call backward_call(rig *r, const attention_case *c, const kern_call *forward)
 {
     const dtype type = forward->in[0].type;
