@@ -16,6 +16,11 @@ code "a pipeline in bf16, each tensor" 0 bisect layout.pp=2 train.precision=bf16
 says "a line each" out "step 1 +forward +layers.1, attention.y +[0-9]+ values"
 code "as JSON" 0 bisect layout.dp=2 layout.zero=1 --steps 1 --json
 says "an object" out '^\{"differs": false, "ranks": 2, "steps": 1,'
+# Losses of answers: of sequences whose answers lie on two ranks, and of a reward model.
+for i in 1 2 3 4 5 6 7 8; do printf '{"prompt": "%d+1=", "chosen": "%d", "rejected": "ab"}\n' $i $((i + 1)); done >"$dir/pairs.jsonl"
+answers="data.train=$dir/pairs.jsonl data.valid=0 train.precision=fp32"
+code "answers along cp" 0 bisect $answers train.objective=dpo layout.cp=2 --steps 1
+code "a reward model along dp" 0 bisect $answers train.objective=reward layout.dp=2 --steps 1
 if [ -e "$dir/demo/run/metrics.jsonl" ]; then failed "no run is begun"; else passed "no run is begun"; fi
 
 code "a layout that there is not" 3 bisect layout.tp=3

@@ -82,7 +82,7 @@ code "and none" 0 train whole3 $pieces train.steps=4 determinism.tp_shards=1 moe
 same "with the same balance" "$(balance_of parts3)" "$(balance_of whole3)"
 shards="$strict determinism.cp_shards=2"
 code "shards of sequences on one rank" 0 train shards $shards $balance
-same_digests "$(digest shards)" shards "$shards $balance" "layout.cp=2 layout.ep=2" "layout.dp=2 layout.ep=2 train.micro_batch=1" \
+same_digests "$(digest shards)" shards "$shards $balance" "layout.cp=2 layout.cp_heads=2 layout.ep=2" "layout.dp=2 layout.ep=2 train.micro_batch=1" \
     "layout.cp=2 layout.dp=2 layout.ep=4 layout.zero=1 train.recompute=full"
 wide="model.preset=olmoe-1b-7b model.heads=4 model.kv_heads=2 model.experts=4 model.experts_per_token=2 model.ffn_dim=16 model.vocab=260 $strict train.steps=2
       determinism.tp_shards=4 determinism.etp_shards=2"

@@ -25,6 +25,7 @@
 // run's own token losses, gradients and state, and may differ only by the rounding of the update
 // itself.
 #include "diagnose/bisect_internal.h"
+#include "op/objective.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -396,29 +397,87 @@ static status sum_visit(comparing *k)
     return ST_OK;
 }
 
-// Mean of the token losses on the ranks, each token once.
-static double own_loss(const bisect *b, int64_t tokens)
+// The token losses on the ranks, by position.
+static void losses_gather(const bisect *b, double *losses)
 {
-    double sum = 0.0;
     for (int32_t at = 0; at < b->points.count; at++) {
         const bisect_point *p = &b->points.rows[at];
         if (p->phase != BISECT_FORWARD || p->list != OP_BACKWARD_WEIGHT) continue;
-        bool *seen = calloc((size_t)(b->sequences * b->r->train.seq) + 1, sizeof(bool));
-        for (int r = 0; r < b->rank_count && seen != NULL; r++) {
+        for (int r = 0; r < b->rank_count; r++) {
             const bisect_rank *k = b->ranks[r];
             const bisect_seen *s = &k->seen[at];
             const int64_t batches = k->p->own_sequences / k->p->micro_batch;
             for (int64_t i = 0; s->data != NULL && i < batches * s->rows; i++) {
-                const int64_t row = bisect_row(k, s, i / s->rows, i % s->rows);
-                if (!s->has[i / s->rows] || seen[row]) continue;
-                seen[row] = true;
-                sum += dtype_load(s->type, s->data, i);
+                if (!s->has[i / s->rows]) continue;
+                losses[bisect_row(k, s, i / s->rows, i % s->rows)] =
+                    dtype_load(s->type, s->data, i);
             }
         }
-        free(seen);
         break;
     }
-    return sum / (double)tokens;
+}
+
+static const void *batch_of(const bisect *b, const char *name)
+{
+    for (int i = 0; i < b->batch_count; i++) {
+        if (strcmp(b->batch[i].name, name) == 0) return b->batch[i].data;
+    }
+    return NULL;
+}
+
+// The losses of answers in all sequences, from the losses of their tokens.
+static status answers_sum(const bisect *b, const op_objective_attrs *a, const double *losses,
+                          int64_t *units, double *sum)
+{
+    const int64_t seq = b->r->train.seq;
+    const int32_t *documents = batch_of(b, "documents");
+    const float *given = batch_of(b, "given");
+    char *space = calloc((size_t)op_objective_bytes(seq) + 1, 1);
+    if (space == NULL) return fail(ST_NO_MEMORY, "no memory for the losses of a sequence");
+    double *made = (double *)(void *)space, *numbers = made + 2 * seq + seq * MEASURE_COLUMNS;
+    for (int64_t n = 0; n < b->sequences; n++) {
+        for (int64_t i = 0; i < seq * GIVEN_COLUMNS; i++) {
+            numbers[i] = (double)given[n * seq * GIVEN_COLUMNS + i];
+        }
+        const op_objective_sequence s = {.rows = seq,
+                                         .token_loss = losses + n * seq,
+                                         .given = numbers,
+                                         .documents = documents + n * seq,
+                                         .losses = made,
+                                         .slopes = made + seq,
+                                         .measures = made + 2 * seq,
+                                         .units =
+                                             (int32_t *)(void *)(numbers + seq * GIVEN_COLUMNS)};
+        op_objective_compute(a, &s);
+        for (int64_t t = 0; t < seq; t++) {
+            *units += s.units[t] >= 0 ? 1 : 0;
+            *sum += s.losses[t];
+        }
+    }
+    free(space);
+    return ST_OK;
+}
+
+// How many tokens, or answers, have a loss, and its mean over them, from the token losses on the
+// ranks.
+static status own_loss(const bisect *b, int64_t *tokens, double *loss)
+{
+    const int64_t cells = b->sequences * b->r->train.seq;
+    const op_objective_attrs objective = run_config_objective(b->r);
+    const int32_t *labels = b->batch[1].data;
+    double *losses = calloc((size_t)cells + 1, sizeof(double)), sum = 0.0;
+    status st = ST_OK;
+    if (losses == NULL) return fail(ST_NO_MEMORY, "no memory for the losses of tokens");
+    losses_gather(b, losses);
+    *tokens = 0;
+    for (int64_t i = 0; i < cells && objective.kind == OBJECTIVE_NONE; i++) {
+        *tokens += labels[i] >= 0 ? 1 : 0;
+        sum += losses[i];
+    }
+    if (objective.kind != OBJECTIVE_NONE) st = answers_sum(b, &objective, losses, tokens, &sum);
+    *loss = sum / (double)*tokens;
+    free(losses);
+    return st;
 }
 
 // A weight's whole gradient, gathered from the ranks.
@@ -465,18 +524,17 @@ static status sums_compare(bisect *b)
         [SUM_SKIP] = "skipped",
         [SUM_APPLIED] = "updates so far",
     };
-    const int32_t *labels = b->batch[1].data;
     int64_t tokens = 0;
+    double squares = 0.0, loss = 0.0;
     const int64_t cells = b->sequences * b->r->train.seq;
-    for (int64_t i = 0; i < cells; i++) tokens += labels[i] >= 0 ? 1 : 0;
+    TRY(own_loss(b, &tokens, &loss));
     const double unit = (double)cells / (b->ranks[0]->loss_scale * (double)tokens);
-    double squares = 0.0;
     TRY(own_squares(b, &squares));
     const double norm = sqrt(squares) * unit, clip = b->r->optimizer.clip;
     const double clipped = clip > 0.0 ? fmin(1.0, clip / (norm + 1e-6)) : 1.0;
     const double want[SUM_COUNT] = {
         [SUM_TOKENS] = (double)tokens,
-        [SUM_LOSS] = own_loss(b, tokens),
+        [SUM_LOSS] = loss,
         [SUM_NORM] = norm,
         [SUM_FACTOR] = unit * clipped,
         [SUM_SKIP] = (double)b->ranks[0]->results.skip,

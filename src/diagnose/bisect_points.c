@@ -117,7 +117,9 @@ static status list_add(arena *a, const op_model *m, bisect_points *points, bisec
             if (!is_rows_of_tokens(&program->tensors[one.t])) continue;
             one.is_boundary = stands_in(program->outputs, program->output_count, one.t) ||
                               stands_in(program->d_inputs, program->input_count, one.t);
-            if (op_kind_of(node->code)->logits == LOGITS_LOSS && o == 0) { // the loss of each token
+            const bool is_head =
+                has_loss && (op_kind_of(node->code)->step_reads & STEP_FIELD_LOSS_SCALE) != 0;
+            if (is_head && o == 0) { // the loss of each token
                 one.phase = BISECT_FORWARD;
                 one.is_boundary = true;
             }

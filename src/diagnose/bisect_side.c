@@ -4,6 +4,7 @@
 // tensor: the plan is the one that trains and shares bytes as usual, so mistakes of lifetimes and
 // streams show as well as those of arithmetic. The copies take time and host memory.
 #include "diagnose/bisect_internal.h"
+#include "op/objective.h"
 #include "op/zigzag.h"
 #include "train/lr/lr.h"
 
@@ -209,10 +210,13 @@ static status input_of(const bisect *b, bisect_rank *k, const plan *p, exec_inpu
     }
     for (int i = 0; i < b->batch_count; i++) {
         const int32_t *all = b->batch[i].data;
-        const int32_t *rows = all + p->first_sequence * p->whole_seq;
-        // Attention needs the documents of all positions.
-        const bool is_cut = cp_size > 1 && strcmp(b->batch[i].name, "documents") != 0;
-        const int64_t cells = cp_size > 1 && !is_cut ? own * cp_size : own;
+        // Each rank has the documents of all positions, and what is given of them.
+        const bool is_given = strcmp(b->batch[i].name, "given") == 0;
+        const bool is_whole = is_given || strcmp(b->batch[i].name, "documents") == 0;
+        const int64_t columns = is_given ? GIVEN_COLUMNS : 1;
+        const int32_t *rows = all + p->first_sequence * p->whole_seq * columns;
+        const bool is_cut = cp_size > 1 && !is_whole;
+        const int64_t cells = is_cut ? own : own * cp_size * columns;
         if (is_cut) {
             positions_take(k, p, rows, k->cells + i * own);
             rows = k->cells + i * own;
