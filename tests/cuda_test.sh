@@ -50,9 +50,10 @@ llama="model.kv_heads=1 train.precision=bf16"
 code "grouped queries on the CPU" 0 train cpu-kv $llama
 code "grouped queries on the GPU" 0 gpu gpu-kv $llama
 near "have the CPU's losses within bf16" cpu-kv gpu-kv 0.02
-fp8="model.kv_heads=1 train.precision=fp8"
+fp8="model.kv_heads=1 train.precision=fp8 precision.fp8=tensor"
 code "fp8 on the CPU" 0 train cpu8 $fp8
 code "fp8 on the GPU" 0 gpu gpu8 $fp8
+says "says that this GPU has no units for it" out 'no products in 8 bits for precision.fp8 = tensor, so operands are rounded'
 near "has the CPU's losses within bf16" cpu8 gpu8 0.02
 code "two ranks" 0 gpu dp layout.dp=2
 near "have the losses of one" gpu32 dp 0.00001
@@ -113,6 +114,7 @@ experts="model.preset=moe-tiny model.vocab=257 model.expert_ffn_dim=16"
 pair "tensor parallelism" 0.02 train.precision=bf16 -- layout.tp=2 layout.sp=true
 pair "Muon, context parallelism" 0.0001 optimizer.name=muon -- layout.cp=2
 if [ -n "${CUDA_NIGHT:-}" ]; then # too slow for every day
+    pair "fp8 in blocks" 0.02 model.kv_heads=1 train.precision=fp8
     pair "Lion" 0.0001 optimizer.name=lion
     pair "a ring" 0.0001 -- layout.cp=2 layout.cp_ring=true
 fi

@@ -86,6 +86,7 @@ typedef struct device_facts {
     int units;          // cores that run kernels, or multiprocessors
     double bytes_per_s; // of its memory, as its maker states it; 0: not known
     const char *id;     // the number that its maker gave it ("GPU-..."); NULL: it has none
+    bool fp8_tensors, fp8_blocks; // products in 8 bits, by the numbers that share a factor
 } device_facts;
 
 typedef struct device_memory_info {

@@ -286,6 +286,11 @@ static status config_take(bisect *b, run_config *r)
             "comm.compression: the error of a codec is not rounding, so bisect would report it; "
             "give comm.compression=none");
     }
+    if (r->train.precision == RUN_FP8 && r->precision.fp8 == RUN_FP8_TENSOR) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "precision.fp8 = tensor: the references of bisect have no history of factors; "
+                    "give precision.fp8=block");
+    }
     // The usual initial factor makes the run skip its first steps.
     if (r->train.precision == RUN_FP16 && r->precision.loss_scale.initial > 128.0) {
         r->precision.loss_scale.initial = 128.0;

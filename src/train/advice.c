@@ -41,10 +41,21 @@ static status threads_advise(const run_config *r, const train_facts *f, text *li
                     f->cores, (long long)max_i64(f->cores / max_i64(f->ranks, 1), 1));
 }
 
+static status fp8_advise(const run_config *r, const train_facts *f, text *lines)
+{
+    if (r->train.precision != RUN_FP8 || !f->rounds_fp8) return ST_OK;
+    return text_add(lines,
+                    "train.precision = fp8: this GPU and its cuBLASLt have no products in 8 "
+                    "bits for precision.fp8 = %s, so operands are rounded to 8 bits and "
+                    "multiplied in bf16, which is not faster than bf16\n",
+                    r->precision.fp8 == RUN_FP8_TENSOR ? "tensor" : "block");
+}
+
 status train_advice(const run_config *r, const train_facts *facts, text *lines)
 {
     TRY(warmup_advise(r, lines));
     TRY(epochs_advise(r, facts->tokens, lines));
+    TRY(fp8_advise(r, facts, lines));
     return threads_advise(r, facts, lines);
 }
 

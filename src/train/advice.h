@@ -6,14 +6,15 @@
 #include "config/run_config.h"
 
 typedef struct train_facts {
-    int64_t tokens; // of the training data; 0: unknown
-    int threads;    // of each rank
-    int ranks;      // on this host
-    int cores;      // of this host
+    int64_t tokens;  // of the training data; 0: unknown
+    int threads;     // of each rank
+    int ranks;       // on this host
+    int cores;       // of this host
+    bool rounds_fp8; // a GPU that multiplies operands in 8 bits in bf16
 } train_facts;
 
 // Adds a line for each of them: a warm-up that is longer than the run, very many epochs over one
-// text, more threads than cores.
+// text, more threads than cores, a GPU without the wanted products in 8 bits.
 NODISCARD status train_advice(const run_config *r, const train_facts *facts, text *lines);
 
 // Tells a learning rate that diverges: losses above that of guessing, ln(vocabulary).

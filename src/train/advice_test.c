@@ -11,7 +11,8 @@
 static void settings_are_told_of(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"schedule.warmup", "train.steps", "kernels.threads"};
+    static const char *const keys[] = {"schedule.warmup", "train.steps", "kernels.threads",
+                                       "train.precision"};
     enum { CASES = 1 << COUNT_OF(keys) }; // every set of mistakes
     for (int set = 0; set < CASES; set++) {
         arena *a = NULL;
@@ -27,7 +28,9 @@ static void settings_are_told_of(void **state)
         const train_facts facts = {.tokens = (set & 2) != 0 ? 99 : 100,
                                    .threads = 4,
                                    .ranks = 2,
-                                   .cores = (set & 4) != 0 ? 7 : 8};
+                                   .cores = (set & 4) != 0 ? 7 : 8,
+                                   .rounds_fp8 = true};
+        r.train.precision = (set & 8) != 0 ? RUN_FP8 : RUN_BF16;
         assert_int_equal(train_advice(&r, &facts, &lines), ST_OK);
         int count = 0;
         for (int k = 0; k < COUNT_OF(keys); k++) {

@@ -217,6 +217,14 @@ status session_job(session *s)
     return ST_OK;
 }
 
+// Whether a GPU multiplies operands of 8 bits in bf16.
+static bool rounds_fp8(const session *s)
+{
+    const device_facts f = exec_facts(s->job.e);
+    const bool has_units = s->r->precision.fp8 == RUN_FP8_TENSOR ? f.fp8_tensors : f.fp8_blocks;
+    return s->r->kernels.device == RUN_DEVICE_CUDA && !has_units;
+}
+
 static const plan *largest_plan(const assemble_plans *plans)
 {
     const plan *largest = plans->all[0];
@@ -231,6 +239,7 @@ static status settings_advise(session *s)
 {
     text lines = {.a = s->a};
     s->facts.tokens = train_loader_tokens(s->loader);
+    s->facts.rounds_fp8 = rounds_fp8(s);
     if (!session_is_first(s)) return ST_OK;
     TRY(train_advice(s->r, &s->facts, &lines));
     for (char *line = lines.bytes; line != NULL && *line != '\0';) {

@@ -17,6 +17,7 @@ typedef struct shape {
     int32_t bias_type, bias_alignment; // -1: no bias
     int32_t gelu_alignment;            // -1: no gelu
     int64_t gelu_stride;
+    int32_t blocks[2]; // of operands in 8 bits
 } shape;
 
 typedef struct prepared {
@@ -60,7 +61,16 @@ bool lt_library_open(lt_library *out, const char **why)
 // ---- shapes -------------------------------------------------------------------------------------
 static int type_of(dtype t)
 {
-    return t == DTYPE_F32 ? LT_TYPE_F32 : t == DTYPE_BF16 ? LT_TYPE_BF16 : LT_TYPE_F16;
+    return t == DTYPE_F32      ? LT_TYPE_F32
+           : t == DTYPE_BF16   ? LT_TYPE_BF16
+           : t == DTYPE_F8E4M3 ? LT_TYPE_E4M3
+           : t == DTYPE_F8E5M2 ? LT_TYPE_E5M2
+                               : LT_TYPE_F16;
+}
+
+static bool is_narrow(dtype t)
+{
+    return t == DTYPE_F8E4M3 || t == DTYPE_F8E5M2;
 }
 
 static bool is_known(dtype t)
@@ -94,6 +104,7 @@ static shape shape_of(const cuda_product *p)
     s.bias_alignment = p->bias != NULL ? alignment_of(p->bias) : -1;
     s.gelu_alignment = p->gelu != NULL ? alignment_of(p->gelu) : -1;
     s.gelu_stride = p->gelu != NULL ? p->gelu_stride : 0;
+    for (int i = 0; i < 2 && is_narrow(p->a.type); i++) s.blocks[i] = (int32_t)p->blocks[i];
     return s;
 }
 
@@ -135,6 +146,25 @@ static bool epilogue_set(const lt_products *p, const prepared *s, const cuda_pro
     return ok;
 }
 
+// Sets where the factors of operands in 8 bits are. Their A is our b.
+static bool factors_set(const lt_products *p, lt_product product, const cuda_product *of)
+{
+    return set(p, product, LT_FACTORS_A, &of->factors[1], sizeof(of->factors[1])) &&
+           set(p, product, LT_FACTORS_B, &of->factors[0], sizeof(of->factors[0]));
+}
+
+// One factor for a whole operand is the library's default, which older versions have no word for.
+static bool blocks_set(const lt_products *p, lt_product product, const cuda_product *of)
+{
+    bool ok = factors_set(p, product, of);
+    for (int i = 0; i < 2 && ok; i++) {
+        const fp8_block block = of->blocks[1 - i];
+        const int32_t mode = block == FP8_OF_ROW ? LT_BLOCKS_VECTOR : LT_BLOCKS_SQUARE;
+        if (block != FP8_OF_ALL) ok = set(p, product, LT_BLOCKS_A + i, &mode, sizeof(mode));
+    }
+    return ok;
+}
+
 // Stored by columns, our matrix is its transpose: rows and columns change places. Their A is our B.
 static bool prepare(lt_products *p, prepared *s, const cuda_product *of)
 {
@@ -147,6 +177,7 @@ static bool prepare(lt_products *p, prepared *s, const cuda_product *of)
     ok = ok && set(p, s->product, LT_TRANSPOSE_A, &transpose_a, sizeof(transpose_a));
     ok = ok && set(p, s->product, LT_TRANSPOSE_B, &transpose_b, sizeof(transpose_b));
     ok = ok && epilogue_set(p, s, of);
+    if (is_narrow(of->a.type)) ok = ok && blocks_set(p, s->product, of);
     for (int i = 0; i < 3 && ok; i++) {
         const int64_t stride = i == 2 && of->gelu != NULL ? k->gelu_stride : k->stride[i];
         ok = p->library.layout_create(&s->layout[i], k->type[i], (uint64_t)k->columns[i],
@@ -223,12 +254,53 @@ static status refuse(const cuda_product *product)
                 (long long)product->b.rows, (long long)product->b.columns);
 }
 
+// The library's rules for operands in 8 bits: rows along the summed dim, multiples of 16 bytes, not
+// both e5m2, not both in squares, factors of blocks for multiples of four rows only.
+static bool narrow_fits(const cuda_product *p)
+{
+    const int64_t width = dtype_bytes(p->c.type), n = p->b.rows;
+    const bool blocks = p->blocks[0] != FP8_OF_ALL || p->blocks[1] != FP8_OF_ALL;
+    const bool mixed = blocks && (p->blocks[0] == FP8_OF_ALL || p->blocks[1] == FP8_OF_ALL);
+    const bool squares = p->blocks[0] == FP8_OF_SQUARE && p->blocks[1] == FP8_OF_SQUARE;
+    const uintptr_t addresses = (uintptr_t)p->a.data | (uintptr_t)p->b.data | (uintptr_t)p->c.data |
+                                (uintptr_t)p->factors[0] | (uintptr_t)p->factors[1];
+    const int64_t bytes =
+        p->a.columns | p->a.stride | p->b.stride | n * width | p->c.stride * width;
+    if (!is_narrow(p->a.type) || !is_narrow(p->b.type) || p->a_transposed || !p->b_transposed) {
+        return false;
+    }
+    if (p->a.type == DTYPE_F8E5M2 && p->b.type == DTYPE_F8E5M2) return false;
+    if (mixed || squares || (blocks && (p->a.rows % 4 != 0 || n % 4 != 0))) return false;
+    if (p->bias != NULL && p->bias_type != (p->c.type == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16)) {
+        return false;
+    }
+    return p->gelu == NULL && bytes % 16 == 0 && addresses % 16 == 0;
+}
+
+bool lt_has_fp8_tensors(const lt_library *library, int arch)
+{
+    (void)library; // any version that is loaded
+    return arch >= 89;
+}
+
+bool lt_has_fp8_blocks(const lt_library *library, int arch)
+{
+    return arch == 90 && library->version() >= LT_VERSION_OF_BLOCKS;
+}
+
+const lt_library *lt_products_library(const lt_products *p)
+{
+    return &p->library;
+}
+
 status lt_products_post(lt_products *p, const cuda_product *product, cuda_stream stream,
                         void *workspace)
 {
     const float alpha = 1.0f, beta = product->accumulate ? 1.0f : 0.0f;
-    if (!is_known(product->a.type) || !is_known(product->b.type) || !is_known(product->c.type) ||
-        (product->bias != NULL && !is_known(product->bias_type))) {
+    const bool narrow = is_narrow(product->a.type) || is_narrow(product->b.type);
+    if (narrow && !narrow_fits(product)) return refuse(product);
+    if ((!narrow && (!is_known(product->a.type) || !is_known(product->b.type))) ||
+        !is_known(product->c.type) || (product->bias != NULL && !is_known(product->bias_type))) {
         return refuse(product);
     }
     // The library's rule for the auxiliary matrix of GELU.
@@ -238,6 +310,8 @@ status lt_products_post(lt_products *p, const cuda_product *product, cuda_stream
     }
     const prepared *s = prepared_of(p, product);
     if (s == NULL || !s->works) return refuse(product);
+    if (product->only_asks) return ST_OK;
+    if (narrow && !factors_set(p, s->product, product)) return refuse(product);
     if (product->bias != NULL &&
         !set(p, s->product, LT_BIAS, &product->bias, sizeof(product->bias))) {
         return refuse(product);

@@ -18,6 +18,8 @@ enum {
     LT_TYPE_F32 = 0,
     LT_TYPE_F16 = 2,
     LT_TYPE_BF16 = 14,
+    LT_TYPE_E4M3 = 28,
+    LT_TYPE_E5M2 = 29,
     LT_COMPUTE_F32 = 68,
     LT_TRANSPOSE_A = 3, // attributes of a product
     LT_TRANSPOSE_B = 4,
@@ -25,13 +27,20 @@ enum {
     LT_BIAS = 8,
     LT_AUX = 11, // what GELU is of, as an output
     LT_AUX_STRIDE = 12,
+    LT_FACTORS_A = 17, // of an operand in 8 bits: their address
+    LT_FACTORS_B = 18,
     LT_BIAS_TYPE = 26,
+    LT_BLOCKS_A = 31, // which numbers share a factor
+    LT_BLOCKS_B = 32,
+    LT_BLOCKS_VECTOR = 4, // 128 of the summed dim
+    LT_BLOCKS_SQUARE = 5, // 128 x 128
     LT_EPILOGUE_BIAS = 4,
     LT_EPILOGUE_GELU_AUX = 160,
     LT_EPILOGUE_GELU_AUX_BIAS = 164,
     LT_WORKSPACE_BYTES = 1, // attributes of a preference
     LT_ALIGNMENT_A = 5,     // and of B, C, D
-    LT_MAX_ALIGNMENT = 256
+    LT_MAX_ALIGNMENT = 256,
+    LT_VERSION_OF_BLOCKS = 120900 // the first one with blocks of 128
 };
 
 typedef struct lt_handle_struct *lt_handle;
@@ -92,6 +101,11 @@ typedef struct lt_products lt_products;
 NODISCARD status lt_products_create(const lt_library *library, int64_t workspace_bytes,
                                     lt_products **out);
 void lt_products_destroy(lt_products *p); // NULL is legal
+// Whether the library has products in 8 bits for GPUs of this architecture, with one factor for an
+// operand, and with factors of blocks. It may still refuse a shape.
+bool lt_has_fp8_tensors(const lt_library *library, int arch);
+bool lt_has_fp8_blocks(const lt_library *library, int arch);
+const lt_library *lt_products_library(const lt_products *p);
 // Posts a product to the stream. ST_UNSUPPORTED: the library has no algorithm for it.
 NODISCARD status lt_products_post(lt_products *p, const cuda_product *product, cuda_stream stream,
                                   void *workspace);

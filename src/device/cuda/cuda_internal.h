@@ -107,6 +107,8 @@ void cuda_spans_take(cuda_device *d); // puts the spans that are done into the t
 
 // queue.c
 NODISCARD status cuda_products_open(cuda_device *d);
+// Whether the library has products in 8 bits for this GPU, with factors of blocks or of operands.
+bool cuda_has_fp8(const cuda_device *d, bool by_blocks);
 void cuda_queue_init(device_stream *s);
 void cuda_queue_close(device_stream *s);
 

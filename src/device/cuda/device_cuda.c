@@ -390,7 +390,9 @@ static device_facts facts(const device *base)
                           .level = d->level,
                           .units = d->gpu.multiprocessors,
                           .bytes_per_s = d->gpu.bytes_per_s,
-                          .id = d->id};
+                          .id = d->id,
+                          .fp8_tensors = cuda_has_fp8(d, false),
+                          .fp8_blocks = cuda_has_fp8(d, true)};
 }
 
 static double peak_flops(const device *base, dtype type)

@@ -8,6 +8,7 @@
 
 #include "device/cuda/tensor_map.h"
 #include "device/device.h"
+#include "op/fp8.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,6 +41,13 @@ typedef struct cuda_product {
     dtype bias_type;
     void *gelu; // (M, N), dense in rows of gelu_stride; NULL: not wanted
     int64_t gelu_stride;
+    // Operands in 8 bits: both, with rows along the summed dim (b is transposed and a is not). An
+    // operand is its numbers times factors, which are here for a and b: one for all (FP8_OF_ALL),
+    // one for 128 numbers of a row (FP8_OF_ROW; those of the first 128 numbers of each row first),
+    // or one for 128 x 128 numbers (FP8_OF_SQUARE; along the rows, a multiple of 4 of them).
+    const float *factors[2];
+    fp8_block blocks[2];
+    bool only_asks; // nothing is posted; ST_OK: the library has an algorithm
 } cuda_product;
 
 struct cuda_queue {
@@ -52,6 +60,7 @@ struct cuda_queue {
     status (*tiles)(cuda_queue *q, const cuda_tiling *tiles, cuda_tensor_map *out);
     void *workspace; // of the library's products, device memory; kernels do not use it
     size_t workspace_bytes;
+    bool fp8_tensors, fp8_blocks; // products in 8 bits, by the numbers that share a factor
     int multiprocessors;
     int arch;             // compute capability: 80, 90, 100
     int max_shared_bytes; // of a block, with the opt-in for large shared memory

@@ -167,6 +167,14 @@ status cuda_products_open(cuda_device *d)
     return lt_products_create(&library, workspace_bytes(&d->gpu), &d->products);
 }
 
+bool cuda_has_fp8(const cuda_device *d, bool by_blocks)
+{
+    if (d->products == NULL) return false;
+    const lt_library *library = lt_products_library(d->products);
+    return by_blocks ? lt_has_fp8_blocks(library, d->gpu.arch)
+                     : lt_has_fp8_tensors(library, d->gpu.arch);
+}
+
 void cuda_queue_close(device_stream *s)
 {
     const cuda_address memory = cuda_address_of(s->queue.workspace);
@@ -183,6 +191,8 @@ void cuda_queue_init(device_stream *s)
                             .tiles = gpu->arch == 90 ? queue_tiles : NULL,
                             .workspace = NULL,
                             .workspace_bytes = 0,
+                            .fp8_tensors = cuda_has_fp8(s->device, false),
+                            .fp8_blocks = cuda_has_fp8(s->device, true),
                             .multiprocessors = gpu->multiprocessors,
                             .arch = gpu->arch,
                             .max_shared_bytes = gpu->max_shared_bytes};

@@ -174,6 +174,10 @@ int64_t cuda_muon_update_workspace(const kern_call *call, int threads);
 int64_t cuda_fp8_workspace(const kern_call *call, int threads);
 int64_t cuda_fp8_counts_workspace(const kern_call *call, int threads);
 
+// Computes a product in 8 bits by the queue's library; c, bias and accumulation are set. *done: the
+// library has it.
+NODISCARD status cuda_fp8_product(const kern_context *context, const kern_call *c,
+                                  cuda_product *product, bool *done);
 // Rounds the operands of a product in 8 bits: *call becomes `rounded`, the same with operands in
 // its workspace.
 NODISCARD status cuda_fp8_operands(const kern_context *context, const kern_call **call,

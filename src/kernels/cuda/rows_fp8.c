@@ -1,12 +1,13 @@
-// Products in 8 bits: their operands are rounded into the workspace, in their own type. Histories
-// of their factors.
+// Products in 8 bits: their operands go into the workspace, as 8 bits and factors if the queue's
+// library multiplies these, else rounded in their own type. Histories of their factors.
 #include "kernels/cuda/rows.h"
 #include "kernels/fp8_operands.h"
 
 enum {
     SIDE = FP8_BLOCK_SIZE,
     FACTORS_SHARED = CUDA_THREADS * 4 + SIDE * 4, // of fp8_tile in fp8.cu, without codes
-    MAX_PARTS = 128,                              // of an operand whose largest magnitude is wanted
+    CODES_SHARED = FACTORS_SHARED + SIDE * (SIDE + 16),
+    MAX_PARTS = 128, // of an operand whose largest magnitude is wanted
     PART_ROWS = 32
 };
 
@@ -52,10 +53,98 @@ status cuda_fp8_operands(const kern_context *context, const kern_call **call, ke
     return ST_OK;
 }
 
+// ---- 8 bits and factors -------------------------------------------------------------------------
+// An operand as the library takes it: `rows` of `inner` numbers, the summed ones.
+typedef struct narrow {
+    bool transposed; // against the operand
+    int64_t rows, inner, factor_stride, codes_bytes, factors_bytes;
+} narrow;
+
+static narrow narrow_of(const kern_call *c, int operand)
+{
+    const kern_tensor *t = &c->in[operand];
+    const fp8_block block = fp8_block_of(c, operand);
+    narrow n = {.transposed = c->code == OP_MATMUL_DW || (c->code == OP_MATMUL_DX && operand == 1)};
+    n.rows = t->dims[n.transposed ? 1 : 0];
+    n.inner = t->dims[n.transposed ? 0 : 1];
+    const int64_t blocks = (n.inner + SIDE - 1) / SIDE, groups = (n.rows + SIDE - 1) / SIDE;
+    n.factor_stride = block == FP8_OF_SQUARE ? align_up(blocks, 4) : n.rows;
+    const int64_t factors = block == FP8_OF_ALL      ? 1
+                            : block == FP8_OF_SQUARE ? n.factor_stride * groups
+                                                     : n.rows * blocks;
+    n.codes_bytes = align_up(n.rows * n.inner, ALIGN_TENSOR);
+    n.factors_bytes = align_up(factors * (int64_t)sizeof(float), ALIGN_TENSOR);
+    return n;
+}
+
+static bool is_grouped(const kern_call *c)
+{
+    return c->code == OP_GROUPED_MATMUL || c->code == OP_GROUPED_MATMUL_DX;
+}
+
 int64_t cuda_fp8_workspace(const kern_call *call, int threads)
 {
     (void)threads;
-    return fp8_operands_bytes(call, call->in[0].type);
+    const int64_t rounded = fp8_operands_bytes(call, call->in[0].type);
+    if (call->attrs.fp8 == FP8_NONE || is_grouped(call)) return rounded;
+    int64_t bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        const narrow n = narrow_of(call, i);
+        bytes += n.codes_bytes + n.factors_bytes;
+    }
+    return max_i64(rounded, bytes);
+}
+
+// Sets the operands of the product, which lie in the workspace of the call.
+static void operands_place(const kern_call *c, cuda_product *product)
+{
+    char *at = (char *)c->workspace;
+    for (int i = 0; i < 2; i++) {
+        const narrow n = narrow_of(c, i);
+        cuda_matrix *m = i == 0 ? &product->a : &product->b;
+        *m = (cuda_matrix){.data = at,
+                           .type =
+                               fp8_operand_format(c, i) == FP8_E4M3 ? DTYPE_F8E4M3 : DTYPE_F8E5M2,
+                           .rows = n.rows,
+                           .columns = n.inner,
+                           .stride = n.inner};
+        product->factors[i] = (const float *)(void *)(at + n.codes_bytes);
+        product->blocks[i] = fp8_block_of(c, i) == FP8_OF_COLUMN ? FP8_OF_ROW : fp8_block_of(c, i);
+        at += n.codes_bytes + n.factors_bytes;
+    }
+    product->b_transposed = true;
+}
+
+static status codes_run(const kern_context *context, const kern_call *c, int operand,
+                        const cuda_product *product)
+{
+    const narrow n = narrow_of(c, operand);
+    const cuda_matrix *m = operand == 0 ? &product->a : &product->b;
+    cuda_fp8_args args = operand_args(c, operand);
+    args.codes = m->data;
+    args.code_stride = m->stride;
+    args.scales = (float *)(void *)((char *)m->data + n.codes_bytes);
+    args.scale_stride = n.factor_stride;
+    args.transposed = n.transposed;
+    return operand_run(context, "cuda_fp8_codes", &args, CODES_SHARED);
+}
+
+status cuda_fp8_product(const kern_context *context, const kern_call *c, cuda_product *product,
+                        bool *done)
+{
+    const cuda_queue *q = context->queue;
+    const bool has_units = c->attrs.fp8 == FP8_TENSOR ? q->fp8_tensors : q->fp8_blocks;
+    *done = false;
+    if (c->attrs.fp8 == FP8_NONE || q->product == NULL || !has_units) return ST_OK;
+    if (c->in[0].dims[0] == 0) return ST_OK;
+    operands_place(c, product);
+    product->only_asks = true;
+    const status st = context->queue->product(context->queue, product);
+    if (st != ST_OK) return st == ST_UNSUPPORTED ? ST_OK : st;
+    for (int i = 0; i < 2; i++) TRY(codes_run(context, c, i, product));
+    product->only_asks = false;
+    *done = true;
+    return context->queue->product(context->queue, product);
 }
 
 // ---- histories ----------------------------------------------------------------------------------

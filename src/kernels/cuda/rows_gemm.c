@@ -136,11 +136,32 @@ static status matmul_gelu(const kern_context *context, cuda_gemm_args *args, con
     return cuda_row_activation(context, gelu);
 }
 
+// The product in 8 bits, where the library has it; `before` is what it continues from, if anything.
+static status narrow_run(const kern_context *context, const kern_call *c, const kern_tensor *bias,
+                         const cuda_view *before, bool *done)
+{
+    const cuda_view out = cuda_view_of(&c->out[0]);
+    cuda_product product = {.c = matrix_of(&out), .accumulate = before->data != NULL};
+    *done = false;
+    if (before->data != NULL && !is_same(before, &out)) return ST_OK;
+    if (bias != NULL && cuda_has(bias)) {
+        product.bias = bias->data;
+        product.bias_type = bias->type;
+    }
+    return cuda_fp8_product(context, c, &product, done);
+}
+
 // y (N, M) = act(x (N, K) w (M, K)^T + bias)
 status cuda_row_matmul(const kern_context *context, const kern_call *c)
 {
     kern_call rounded;
+    const cuda_view nothing = {.data = NULL};
+    bool done = false;
     TRY(cuda_call_check(context, c));
+    if (c->attrs.activation == ACT_NONE) {
+        TRY(narrow_run(context, c, &c->in[2], &nothing, &done));
+    }
+    if (done) return c->then != NULL ? cuda_row_activation(context, c->then) : ST_OK;
     TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_gemm_args args = {.a = cuda_view_of(&c->in[0]),
                            .b = cuda_view_of(&c->in[1]),
@@ -155,11 +176,15 @@ status cuda_row_matmul(const kern_context *context, const kern_call *c)
 status cuda_row_matmul_dx(const kern_context *context, const kern_call *c)
 {
     kern_call rounded;
+    const cuda_view before = cuda_view_of(&c->in[2]);
+    bool done = false;
     TRY(cuda_call_check(context, c));
+    TRY(narrow_run(context, c, NULL, &before, &done));
+    if (done) return ST_OK;
     TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_gemm_args args = {.a = cuda_view_of(&c->in[0]),
                            .b = cuda_view_of(&c->in[1]),
-                           .before = cuda_view_of(&c->in[2]),
+                           .before = before,
                            .c = cuda_view_of(&c->out[0]),
                            .b_along_n = 1};
     return cuda_gemm_run(context, &args);
@@ -171,6 +196,10 @@ status cuda_row_matmul_dw(const kern_context *context, const kern_call *c)
     kern_call rounded;
     TRY(cuda_call_check(context, c));
     TRY(cuda_refuse_strict(c));
+    const cuda_view before = c->accumulate ? cuda_view_of(&c->out[0]) : (cuda_view){.data = NULL};
+    bool done = false;
+    TRY(narrow_run(context, c, NULL, &before, &done));
+    if (done) return ST_OK;
     TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_gemm_args args = {.a = cuda_view_of(&c->in[0]),
                            .b = cuda_view_of(&c->in[1]),
