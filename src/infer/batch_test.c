@@ -249,7 +249,8 @@ static status tell(void *context, int64_t index, int32_t id, bool *ends)
     return ST_OK;
 }
 
-static infer_cache list_long(bench *b, int64_t slots, int64_t cache, told *out)
+static infer_cache list_long(bench *b, int64_t slots, int64_t cache, int64_t chunk, told *out,
+                             int64_t *kept)
 {
     infer *g = NULL;
     infer_prompt prompts[PROMPTS];
@@ -259,11 +260,13 @@ static infer_cache list_long(bench *b, int64_t slots, int64_t cache, told *out)
     options.strict = options.logits = true;
     options.slots = slots;
     options.cache = cache;
+    options.chunk = chunk;
     memcpy(prompts, b->prompts, sizeof(prompts));
     for (int i = 0; i < PROMPTS; i++) prompts[i].max_tokens = LONG - 3 * i;
     check(infer_open(host_real(), b->a, b->folder, &options, &g));
     check(infer_run(g, prompts, PROMPTS, &watcher));
     const infer_cache counted = infer_cache_counted(g);
+    *kept = infer_kept_tokens(g);
     infer_close(g);
     return counted;
 }
@@ -277,21 +280,47 @@ static void test_put_back(void **state)
     for (int c = 0; c < COUNT_OF(cases); c++) {
         bench b = {0};
         told want, got;
+        int64_t kept = 0;
         infer *g = NULL;
         if (!folder_find(&b, cases[c])) skip();
         prompts_make(&b);
         check(arena_create("test", 0, &b.a));
-        assert_int_equal(list_long(&b, 1, 0, &want).tokens, 0);
-        const infer_cache few = list_long(&b, 5, 112, &got);
+        assert_int_equal(list_long(&b, 1, 0, 0, &want, &kept).tokens, 0);
+        const infer_cache few = list_long(&b, 5, 112, 7, &got, &kept);
         assert_memory_equal(&got, &want, sizeof(got));
         assert_true(few.put_back > 0 && few.used <= few.tokens);
-        assert_int_equal(list_long(&b, 5, 5 * LONG_CONTEXT, &got).put_back, 0);
+        assert_int_equal(list_long(&b, 5, 5 * LONG_CONTEXT, 0, &got, &kept).put_back, 0);
         assert_memory_equal(&got, &want, sizeof(got));
         const infer_options small = {.context = LONG_CONTEXT, .cache = LONG_CONTEXT - 1};
         assert_int_equal(infer_open(host_real(), b.a, b.folder, &small, &g), ST_CONFIG_RANGE);
         error_clear();
         arena_destroy(b.a);
     }
+}
+
+// Prompts whose first 18 or 20 tokens are the same: of 15 to 20 the keys are taken over.
+static void test_same_beginning(void **state)
+{
+    (void)state;
+    bench b = {0};
+    told want, got;
+    int64_t none = 0, few = 0, many = 0;
+    if (!folder_find(&b, "llama_gqa")) skip();
+    prompts_make(&b);
+    for (int i = 0; i < PROMPTS; i++) {
+        memcpy(b.ids[i], b.ids[2], sizeof(b.ids[i]));
+        b.prompts[i].count = PROMPT_MAX - i % 3;
+        b.ids[i][18 + i % 2 * 2] = (int32_t)(i + 1);
+    }
+    check(arena_create("test", 0, &b.a));
+    (void)list_long(&b, 1, 0, 4, &want, &none);
+    assert_int_equal(list_long(&b, 3, 3 * LONG_CONTEXT, 4, &got, &many).put_back, 0);
+    assert_memory_equal(&got, &want, sizeof(got));
+    assert_true(list_long(&b, 5, 128, 4, &got, &few).put_back > 0);
+    assert_memory_equal(&got, &want, sizeof(got));
+    assert_true(none == 0 && few > 0);
+    assert_int_equal(many, 15 + 18 + 20 + 15 + 18 + 16); // whole chunks are computed
+    arena_destroy(b.a);
 }
 
 // ---- rotary tables that change with the length --------------------------------------------------
@@ -372,6 +401,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits_side_by_side),
         cmocka_unit_test(test_put_back),
+        cmocka_unit_test(test_same_beginning),
         cmocka_unit_test(test_tables_of_each_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -264,8 +264,8 @@ static void sampling_set(infer *g, int64_t slot, const infer_sampling *s)
 
 // ---- prompts ------------------------------------------------------------------------------------
 
-// Processes the slot's text[0 .. count - 1] from its beginning, a chunk at a time.
-static status prefill(infer *g, int64_t b, int64_t count, int32_t *next)
+// Processes the slot's text[start .. count - 1], a chunk at a time; if start > 0, in whole chunks.
+static status prefill(infer *g, int64_t b, int64_t start, int64_t count, int32_t *next)
 {
     const int64_t chunk = g->chunk;
     const plan *p = g->plans[g->c.pages > 0 ? 1 : 1 + b];
@@ -273,7 +273,8 @@ static status prefill(infer *g, int64_t b, int64_t count, int32_t *next)
     TRY(table_for(g, count));
     g->rows[b] = (int32_t)chunk - 1;
     g->draws[b] = s->draws;
-    int64_t taken = count % chunk != 0 ? count % chunk - chunk : 0; // negative: padding in front
+    int64_t taken = start; // negative: padding in front
+    if (start == 0 && count % chunk != 0) taken = count % chunk - chunk;
     for (; taken < count; taken += chunk) {
         for (int64_t i = 0; i < chunk; i++) {
             const int64_t at = taken + i;
@@ -343,10 +344,10 @@ static status slot_begin(infer *g, const infer_order *order, int32_t *next)
         TRY(prompt_copy(g, b, order->kept, order->count, next));
     } else {
         if (g->c.pages > 0) {
-            exec_pages_cut(&g->pages, b, 0);
-            TRY(infer_pages_begin(g, b, order->count));
+            TRY(infer_pages_begin(g, b, order->from, order->start, order->count));
         }
-        TRY(prefill(g, b, order->count, next));
+        TRY(prefill(g, b, order->start, order->count, next));
+        g->kept_tokens += order->start;
     }
     if (g->first == NULL) return ST_OK;
     if (order->kept < 0)
@@ -366,8 +367,12 @@ status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, 
                     (long long)count, (long long)g->c.context);
     }
     for (int64_t i = 0; i < count; i++) TRY(infer_core_token_check(&g->c, ids[i]));
-    infer_order order = {INFER_ORDER_BEGIN, slot, count, infer_prompt_find(g, ids, count),
-                         *sampling};
+    infer_order order = {.kind = INFER_ORDER_BEGIN,
+                         .index = slot,
+                         .count = count,
+                         .kept = infer_prompt_find(g, ids, count),
+                         .sampling = *sampling};
+    order.start = infer_prefix_find(g, ids, count, &order.from);
     memcpy(g->slots[slot].text, ids, (size_t)count * sizeof(*ids));
     TRY(infer_ranks_share(&g->c, &order, (int64_t)sizeof(order)));
     TRY(infer_ranks_share(&g->c, g->slots[slot].text, count * (int64_t)sizeof(*ids)));
@@ -453,7 +458,7 @@ static status come_back(infer *g, int64_t b)
     const int64_t draws = s->draws;
     int32_t id = 0;
     s->is_back = false;
-    TRY(prefill(g, b, s->prefilled, &id));
+    TRY(prefill(g, b, 0, s->prefilled, &id));
     s->draws = draws;
     return ST_OK;
 }
@@ -473,7 +478,7 @@ static status slots_next(infer *g, infer_turn *turns, int64_t count)
             // Another table rotated the keys in its cache, so the sequence is processed again from
             // its beginning. These are no longer the keys of its prompt.
             s->prompt = 0;
-            TRY(prefill(g, turns[i].slot, s->length + 1, &turns[i].next));
+            TRY(prefill(g, turns[i].slot, 0, s->length + 1, &turns[i].next));
         }
     }
     while (left > 0) TRY(decode(g, g->pending, &left));

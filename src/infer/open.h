@@ -90,6 +90,7 @@ typedef enum infer_order_kind {
 typedef struct infer_order {
     int64_t kind, index, count; // index: the slot of a BEGIN or LEAVE, or the adapter
     int64_t kept;               // of a BEGIN: the slot that has the prompt; -1: none
+    int64_t from, start;        // else the slot with its first `start` tokens; 0: none
     infer_sampling sampling;    // of a BEGIN
 } infer_order;
 // Gives bytes of rank 0 to the others. Collective.

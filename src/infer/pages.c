@@ -5,7 +5,8 @@
 //              sequences that are over give way, then the sequence that began last: it is put back
 //   put back   has no page; comes back when there are pages, before any other begins, and is then
 //              computed again as it was before: the prompt at once, the drawn tokens one by one
-//   over       keeps the pages of its prompt, which the same prompt takes over
+//   over       keeps the pages of its prompt; the same prompt takes them over, in strict mode one
+//              that begins in the same way too, as far as that saves whole chunks
 //
 // In strict mode a sequence that was put back has the bits of one that was not. All ranks decide
 // in the same way, because they make the same calls.
@@ -38,12 +39,34 @@ static status pages_grow(infer *g, int64_t b, int64_t length, int64_t tokens, bo
     return exec_page_copied(g->c.e, &g->caches, &copy);
 }
 
-status infer_pages_begin(infer *g, int64_t b, int64_t count)
+int64_t infer_prefix_find(const infer *g, const int32_t *ids, int64_t count, int64_t *from)
+{
+    int64_t best = 0;
+    *from = -1;
+    for (int64_t b = 0; b < g->slot_count && g->c.pages > 0 && g->c.strict; b++) {
+        const infer_held *s = &g->slots[b];
+        const int64_t has = min_i64(count - 1, s->is_live ? s->prefilled : s->prompt);
+        int64_t same = 0;
+        if (has == 0 || exec_pages_of(has) > g->pages.held[b]) continue;
+        if (model_rope_changes(&g->c.spec, s->table_seq, count)) continue;
+        while (same < has && s->text[same] == ids[same]) same++;
+        const int64_t start = count - (count - same + g->chunk - 1) / g->chunk * g->chunk;
+        if (start <= best) continue;
+        best = start;
+        *from = b;
+    }
+    return best;
+}
+
+status infer_pages_begin(infer *g, int64_t b, int64_t from, int64_t start, int64_t count)
 {
     bool has = false;
-    TRY(pages_grow(g, b, 0, count, &has));
+    exec_pages_cut(&g->pages, b, from == b ? start : 0);
+    if (start > 0 && from != b) exec_pages_share(&g->pages, from, b, start);
+    TRY(pages_grow(g, b, start, count, &has));
     if (has) return ST_OK;
     g->slots[b].is_live = false;
+    exec_pages_cut(&g->pages, b, 0);
     return fail(ST_NO_MEMORY, "the cache has no pages for a prompt of %lld tokens",
                 (long long)count);
 }
