@@ -86,11 +86,11 @@ def main():
             result = crowd(servers[kind], options, options.clients, number)
             if number > 0:  # the first round warms up
                 got[kind].append(result)
+                print(f"round {number}: {kind} {result[0]:.2f} s for 1,000 tokens, {result[1]:.0f} tokens a second", flush=True)
     first = next(iter(kinds))
     for kind, results in got.items():
         ratio = statistics.median(a[0] / b[0] for a, b in zip(results, got[first]))
-        print(kind, "seconds for 1,000 tokens", *(f"{r[0]:.2f}" for r in results), "tokens a second",
-              *(f"{r[1]:.0f}" for r in results), f"median ratio to {first} {ratio:.3f}", flush=True)
+        print(f"{kind}: processor seconds, median ratio to {first} {ratio:.3f}", flush=True)
     servers["pages"][0].send_signal(signal.SIGINT)
     servers["pages"][0].wait()
     servers["pages"] = begin(options.trireme, options, options.crowd, True)
