@@ -115,5 +115,6 @@ code "a product that stays wrong" 0 "$trireme" train demo/config.yaml run.dir="$
      resilience.mode=live layout.dp=3
 says "is told with its rank" stays/metrics.jsonl '"event": "sdc", "rank": 1,.*also when computed again'
 same "and undone with its step" "$(digest stays)" "$(digest calm)"
+same "once, and the rank stays" "$(grep -c '"event": "sdc"' stays/metrics.jsonl)" 1
 unset TRIREME_FAULTS
 [ $failures = 0 ]

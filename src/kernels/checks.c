@@ -26,13 +26,15 @@ status kern_checks_create(arena *a, double share, kern_checks **out)
     TRY(arena_new(a, 1, out));
     (*out)->share = share;
     pthread_mutex_init(&(*out)->lock, NULL);
-    kern_checks_rank_set(*out, 0);
+    kern_checks_begin(*out, 0);
     return ST_OK;
 }
 
-void kern_checks_rank_set(kern_checks *k, int rank)
+void kern_checks_begin(kern_checks *k, int rank)
 {
     k->rank = rank;
+    k->seen = k->checked = k->repeated = k->repaired = 0;
+    k->has_failed = false;
     (void)snprintf(k->fault, sizeof(k->fault), "kernels.product.%d", rank);
 }
 

@@ -97,9 +97,11 @@ typedef struct kern_checks_facts {
     kern_hit last;         // of the last repaired one
 } kern_checks_facts;
 kern_checks *kern_context_checks(const kern_context *c); // NULL: none
-void kern_checks_rank_set(kern_checks *k, int rank);     // for errors, and fault points of tests
-kern_checks_facts kern_checks_read(kern_checks *k);      // NULL: zeros
-bool kern_checks_has_failed(const kern_checks *k);       // a call has returned ST_CORRUPT
+// Begins a session of this rank, whose number errors and fault points of tests have: nothing was
+// checked and nothing has failed so far. The devices are idle.
+void kern_checks_begin(kern_checks *k, int rank);
+kern_checks_facts kern_checks_read(kern_checks *k); // NULL: zeros
+bool kern_checks_has_failed(const kern_checks *k);  // a call has returned ST_CORRUPT
 enum { KERN_HIT_BYTES = 128 };
 void kern_hit_print(const kern_hit *hit, char out[KERN_HIT_BYTES]); // "matmul of layer 3, ..."
 

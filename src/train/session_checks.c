@@ -8,7 +8,7 @@ status session_checks_open(session *s)
     kern_checks *checks = kern_context_checks(s->plans.kernels);
     if (checks == NULL) return ST_OK;
     const comm *all = s->ranks.all;
-    kern_checks_rank_set(checks, all != NULL ? comm_rank(all) : 0);
+    kern_checks_begin(checks, all != NULL ? comm_rank(all) : 0);
     return arena_new(s->a, all != NULL ? comm_ranks(all) : 1, &s->repairs_told);
 }
 

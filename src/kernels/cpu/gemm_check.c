@@ -283,7 +283,9 @@ static limits limits_of(const checking *w, int64_t i)
 
 static double error_of(const checking *w, int64_t i)
 {
-    return ((const double *)w->c->row_sums)[i] - w->expected[i];
+    double sum;
+    memcpy(&sum, (const char *)w->c->row_sums + i * (int64_t)sizeof(sum), sizeof(sum));
+    return sum - w->expected[i];
 }
 
 static bool is_within(double error, double limit)
