@@ -49,6 +49,19 @@ same "leave no trace" "$(field same)" true
 code "their losses are listed" 0 "$trireme" inspect lived --faults
 says "with what took the place" lived/log.txt 'a spare takes the place|a new process takes the place'
 
+# A spare is prepared before a loss, and reserves what a rank takes.
+train spared layout.dp=2 layout.zero=1 resilience.mode=live resilience.spares=1 >spared.out 2>&1 &
+run=$!
+until { [ -s spared/logs/spares ] && [ -s spared/metrics.jsonl ]; } || ! kill -0 $run; do sleep 0.02; done
+kill -9 "$(awk '$1 == 1 { print $2 }' spared/logs/processes)"
+wait $run
+same "a run with a prepared spare ends in order" $? 0
+same "the spare had plans of both places, and the memory of a rank" \
+     "$(sed -n '1s/process [0-9]* is ready: //p' spared/logs/spares)" \
+     "plans of 2 places, $(sed -n 's/.*"arena_bytes": \([0-9]*\).*/\1/p' spared/run.json) bytes reserved"
+same "neither rank made them after the loss" "$(grep -c '"lost".*"ready": 2,' spared/metrics.jsonl)" 1
+same "and it left no trace" "$("$trireme" digest spared)" "$("$trireme" digest calm)"
+
 # Four ranks, killed one by one, and three that join: 4, 3, 2, 1, 2, 4 ranks.
 train sized layout.dp=4 resilience.mode=live resilience.min_ranks=1 >sized.out 2>&1 &
 run=$!

@@ -124,6 +124,8 @@ typedef struct launch_live_config {
     status (*plan)(void *context, const launch_change *change, launch_epoch *out);
     // `count` processes of this host have got their places, from rank `first` on.
     void (*placed)(void *context, const int64_t *processes, int first, int count);
+    // A waiting process is prepared. NULL: not told.
+    void (*spare)(void *context, int64_t process, int64_t bytes, int64_t places);
     void *context;
     // Several hosts: another launcher has started one of these processes on each, or one for each
     // rank. NULL: one host. They must have the same facts.
@@ -155,10 +157,14 @@ NODISCARD status launch_seats_read(const host *h, arena *a, const char *path, la
 bool launch_seat_listens(const launch_seats *s, int member);
 int launch_seats_alive(const launch_seats *s);
 
-// The rank's side of it. Waits for a place. *is_over: the job needs this process no more. The
-// process's output goes where the launcher wants it.
+// The rank's side of it. Waits for a place. place->rank: -1: none is free, so the process is a
+// spare of an epoch with this order, and waits again when it is prepared. *is_over: the job needs
+// this process no more. The process's output goes where the launcher wants it.
 NODISCARD status launch_post_wait(int post_fd, launch_place *place, char order[LAUNCH_ORDER_BYTES],
                                   bool *is_over);
+bool launch_post_has_news(int post_fd); // launch_post_wait() would return at once
+// This spare has reserved memory, and has plans for so many places.
+void launch_post_spare(int post_fd, int64_t bytes, int64_t places);
 // This rank has left its epoch because of `said`; wrong: the rank whose values are wrong, or -1.
 // step: the last one that it has finished.
 void launch_post_ready(int post_fd, bool is_asked, int wrong, int64_t step, const char *said);

@@ -139,6 +139,14 @@ static void processes_look(live *v, int64_t now)
     }
 }
 
+// "s BYTES PLACES".
+static void spare_take(live *v, int i, const char *message)
+{
+    long long bytes = 0, places = 0;
+    if (sscanf(message, "s %lld %lld", &bytes, &places) != 2 || v->config->spare == NULL) return;
+    v->config->spare(v->config->context, v->l->ranks[i].pid, bytes, places);
+}
+
 // "r ASKED WRONG STEP TEXT".
 static void ready_take(live *v, int i, const char *message)
 {
@@ -170,7 +178,11 @@ static void messages_take(live *v)
         const ssize_t n = recv(v->l->ranks[i].post, message, sizeof(message) - 1, MSG_DONTWAIT);
         if (n <= 0) continue; // the end of the process is seen by its descriptor
         message[n] = '\0';
-        ready_take(v, i, message);
+        if (message[0] == 's') {
+            spare_take(v, i, message);
+        } else {
+            ready_take(v, i, message);
+        }
     }
 }
 
@@ -282,6 +294,17 @@ static status place_send(live *v, int i, const live_places *p, int k)
     return st;
 }
 
+// Tells the processes without a place that they are spares of this epoch.
+static void spares_tell(const live *v, const char *order)
+{
+    char message[LAUNCH_ORDER_BYTES + 8];
+    (void)snprintf(message, sizeof(message), "s\n%s", order);
+    for (int i = 0; i < v->l->count; i++) {
+        const local_rank *r = &v->l->ranks[i];
+        if (r->is_alive && r->rank < 0 && r->post >= 0) say(r->post, message);
+    }
+}
+
 status launch_live_place(live *v, const live_places *p, const int *by_place)
 {
     local *l = v->l;
@@ -297,6 +320,7 @@ status launch_live_place(live *v, const live_places *p, const int *by_place)
         r->is_ready = st != ST_OK; // it still waits, and would not see a signal
     }
     TRY(st);
+    spares_tell(v, p->order);
     v->is_waiting = v->is_broken = v->is_changing = v->is_certain = false;
     v->event = LAUNCH_LOST;
     v->lost = -1;

@@ -1,10 +1,13 @@
 // The rank's side of launch_live: a socket through which a process gets its place in each epoch.
 //
 //   launcher -> rank   "c"       the epoch is to end after this step
+//                      "s\n.."      a spare: the others have places
 //                      "p RANK RANKS LOCAL LOCALS BLOCK JOB EPOCH ADDRESS\n.."
 //                                a place; descriptors come with it. LOCAL: its number among the
 //                                ranks of its machine; BLOCK: 0 if these make their control block
-//   rank -> launcher   "r ASKED WRONG STEP TEXT"
+//   rank -> launcher   "s BYTES PLACES"
+//                                this spare has reserved memory, and has plans of places
+//                      "r ASKED WRONG STEP TEXT"
 //                                this rank has left its epoch
 #include "launch/local_internal.h"
 
@@ -93,7 +96,27 @@ status launch_post_wait(int post_fd, launch_place *place, char order[LAUNCH_ORDE
                         host_limit_remedy(EMFILE));
         }
         if (message[0] == 'p') return place_read(message, fds, count, place, order);
+        if (message[0] != 's') continue;
+        const char *order_at = strchr(message, '\n');
+        place->rank = -1;
+        (void)snprintf(order, LAUNCH_ORDER_BYTES, "%s", order_at != NULL ? order_at + 1 : "");
+        return ST_OK;
     }
+}
+
+bool launch_post_has_news(int post_fd)
+{
+    struct pollfd p = {.fd = post_fd, .events = POLLIN};
+    return poll(&p, 1, 0) > 0;
+}
+
+void launch_post_spare(int post_fd, int64_t bytes, int64_t places)
+{
+    char message[64];
+    const int n =
+        snprintf(message, sizeof(message), "s %lld %lld", (long long)bytes, (long long)places);
+    const ssize_t sent = send(post_fd, message, (size_t)n, MSG_NOSIGNAL);
+    (void)sent; // as in launch_post_ready()
 }
 
 void launch_post_ready(int post_fd, bool is_asked, int wrong, int64_t step, const char *said)

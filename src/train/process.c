@@ -13,6 +13,15 @@ status train_process_create(train_process **out)
     return ST_OK;
 }
 
+// Several plans may lie in one arena.
+static bool has_plans_in(const train_process *p, const arena *a)
+{
+    for (int i = 0; i < PROCESS_PLANS_MAX; i++) {
+        if (p->plans[i].a != NULL && p->plans[i].a == a) return true;
+    }
+    return false;
+}
+
 void train_process_destroy(train_process *p)
 {
     if (p == NULL) return;
@@ -22,7 +31,11 @@ void train_process_destroy(train_process *p)
     }
     ckpt_shard_free(&p->sent);
     comm_memory_destroy(p->memory);
-    for (int i = 0; i < PROCESS_PLANS_MAX; i++) arena_destroy(p->plans[i].a);
+    for (int i = 0; i < PROCESS_PLANS_MAX; i++) {
+        arena *a = p->plans[i].a;
+        p->plans[i].a = NULL;
+        if (!has_plans_in(p, a)) arena_destroy(a);
+    }
     free(p);
 }
 
@@ -47,9 +60,7 @@ void process_plans_keep(train_process *p, hash128 key, arena *a, const assemble_
     }
     arena *gone = to->a;
     *to = (process_plans){.a = a, .key = key, .plans = *plans, .used = ++p->uses};
-    bool is_needed = gone == NULL || gone == a;
-    for (int i = 0; i < PROCESS_PLANS_MAX; i++) is_needed = is_needed || p->plans[i].a == gone;
-    if (!is_needed) arena_destroy(gone);
+    if (!has_plans_in(p, gone)) arena_destroy(gone); // NULL is legal
 }
 
 void train_process_begin(train_process *p, arena *a)
@@ -60,19 +71,24 @@ void train_process_begin(train_process *p, arena *a)
 void train_process_end(train_process *p, arena *a)
 {
     p->given = NULL;
-    for (int i = 0; i < PROCESS_PLANS_MAX; i++) {
-        if (p->plans[i].a == a) return;
-    }
-    arena_destroy(a);
+    if (!has_plans_in(p, a)) arena_destroy(a);
 }
 
-// Every key of the configuration, the model's shape and the options, as text and numbers.
+// True if no plan depends on the key, which a run may take from its folder or from its data.
+static bool is_of_no_plan(const char *key)
+{
+    return strncmp(key, "schedule.", 9) == 0 || strncmp(key, "log.", 4) == 0 ||
+           strcmp(key, "train.steps") == 0;
+}
+
+// The keys of the configuration, the model's shape and the options, as text and numbers.
 status process_key(arena *a, const run_config *r, const decoder_spec *spec,
                    const assemble_options *options, const plan_mesh *mesh, hash128 *out)
 {
     const option_table *t = &run_config_table;
     text all = {.a = a};
     for (int64_t i = 0; i < t->count; i++) {
+        if (is_of_no_plan(t->rows[i].key)) continue;
         TRY(text_add(&all, "%s=", t->rows[i].key));
         TRY(option_print(&t->rows[i], r, &all));
         TRY(text_add(&all, "\n"));

@@ -103,26 +103,28 @@ static status model_of_run(session *s, run_config *r)
     return train_loader_model(s->loader, r, &s->spec);
 }
 
-static void options_of_run(session *s)
+assemble_options session_options(const run_config *r, const plan_mesh *mesh)
 {
-    const run_config *r = s->r;
-    s->options = (assemble_options){
+    return (assemble_options){
         .threads = assemble_threads(r),
         .device = run_config_device(r),
         .backend = run_config_backend(r),
         .documents = r->data.packing != RUN_PACKING_PLAIN,
         .evaluate = (r->eval.every > 0 && run_config_has_valid(r)) || run_config_has_reference(r),
         .rollouts = run_config_has_rollouts(r),
-        .snapshots = session_is_first(s) ? assemble_snapshots(r) : 0,
-        .mesh = session_mesh(s),
+        .snapshots = plan_mesh_rank(mesh) == 0 ? assemble_snapshots(r) : 0,
+        .mesh = *mesh,
     };
 }
 
-// Memory that the process kept is not free, but it is there.
+// Spares reserve memory as the ranks do. Memory that the process kept is not free, but it is there.
 static int64_t memory_limit(const session *s)
 {
     const comm *all = s->ranks.all;
-    const int64_t free = assemble_memory_limit(s->h, s->r, all != NULL ? comm_local_ranks(all) : 1);
+    const int64_t ranks = all != NULL ? comm_ranks(all) : 1;
+    const int64_t local = all != NULL ? comm_local_ranks(all) : 1;
+    const int64_t spares = (s->r->resilience.spares * local + ranks - 1) / ranks;
+    const int64_t free = assemble_memory_limit(s->h, s->r, local + spares);
     const bool is_given = s->r->memory.limit > 0;
     return is_given ? free : free + session_process_bytes(s);
 }
@@ -191,7 +193,8 @@ static status plans_verify(session *s)
 
 static status plans_of_run(session *s, run_config *r)
 {
-    options_of_run(s);
+    const plan_mesh mesh = session_mesh(s);
+    s->options = session_options(r, &mesh);
     TRY(assemble_layout_check(r, &s->spec));
     TRY(memory_agree(s, r));
     return session_process_plan(s);
@@ -516,6 +519,7 @@ status session_start(session *s, const train_order *order)
         TRY(session_rollouts_open(s));
     }
     TRY(session_rebalance_open(s));
+    TRY(session_process_ready(s));
     TRY(session_state(s, order->resume));
     TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));

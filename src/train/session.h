@@ -77,6 +77,7 @@ typedef struct session {
         const train_restart *order; // NULL: no copies in memory
         ckpt_saver *saver;          // of the first rank
         bool is_begun, is_failed;   // a copy is in progress; one has failed, which was said
+        int32_t ready;              // ranks whose plans and memory were there before
     } memory;
     struct {
         bool is_watched;               // the run's objective has measures, which the host reads
@@ -118,6 +119,7 @@ typedef struct session {
     struct session_health *health; // of this rank's GPU; NULL: NVML does not tell it
     struct session_kept *kept;     // of the sessions of this process; NULL: this is the only one
     hash128 plan_key;              // of this rank's plans, if the process keeps some
+    bool had_plan;                 // the process had them before this session
     struct {
         int64_t rank; // of a finding that the first rank tells the others next; -1: none
         double ratio;
@@ -195,6 +197,8 @@ NODISCARD status session_buddy_save(session *s, bool in_any_case);
 NODISCARD status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry *saved,
                                     bool *is_loaded);
 
+// run.c: options of the plans of a rank.
+assemble_options session_options(const run_config *r, const plan_mesh *mesh);
 // session_process.c: what a process keeps between its sessions; NULL: it keeps nothing.
 struct train_process *session_process(const session *s);
 // Makes the plans of this rank, or finds those that the process kept. prove: the plans of all
@@ -211,6 +215,8 @@ NODISCARD status session_process_clear(session *s);
 void session_process_holds(session *s);
 void session_process_forget(session *s);
 double session_process_peak(session *s); // of the device, measured once
+// Counts the ranks whose plans and memory were there before this session. Collective.
+NODISCARD status session_process_ready(session *s);
 
 // session_folder.c: makes the run's folder again if it was removed. At most once a second, unless
 // `at_once`. ST_LOCKED: another process uses a folder in its place.

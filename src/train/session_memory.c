@@ -120,11 +120,12 @@ status session_memory_tell(session *s)
     session_say(s, LOG_WARN,
                 "%s; %s (epoch %lld), and training continues after step %lld; it took %.2f s",
                 o->cause, o->done, (long long)o->epoch, (long long)s->step, resume_ms / 1e3);
-    TRY(text_add(&line,
-                 "{\"step\": %lld, \"event\": \"%s\", \"rank\": %lld, \"epoch\": %lld, "
-                 "\"ranks\": %lld, \"detect_ms\": %.1f, \"resume_ms\": %.1f, \"cause\": ",
-                 (long long)s->step, o->event, (long long)o->rank, (long long)o->epoch,
-                 (long long)run_config_ranks(s->r), o->detect_ms, resume_ms));
+    TRY(text_add(
+        &line,
+        "{\"step\": %lld, \"event\": \"%s\", \"rank\": %lld, \"epoch\": %lld, "
+        "\"ranks\": %lld, \"ready\": %d, \"detect_ms\": %.1f, \"resume_ms\": %.1f, \"cause\": ",
+        (long long)s->step, o->event, (long long)o->rank, (long long)o->epoch,
+        (long long)run_config_ranks(s->r), (int)s->memory.ready, o->detect_ms, resume_ms));
     TRY(text_add_json(&line, o->cause));
     TRY(text_add(&line, "}\n"));
     return obs_metrics_add_event(s->metrics, &line);

@@ -25,6 +25,7 @@ status session_process_plan(session *s)
     TRY(process_key(s->a, s->r, &s->spec, &s->options, &s->options.mesh, &s->plan_key));
     const assemble_plans *found = process_plans_find(p, s->plan_key);
     if (found != NULL) {
+        s->had_plan = true;
         s->plans = *found;
         return ST_OK;
     }
@@ -117,4 +118,13 @@ double session_process_peak(session *s)
     p->peak_type = type;
     p->peak_threads = s->options.threads;
     return flops;
+}
+
+status session_process_ready(session *s)
+{
+    const train_restart *o = s->memory.order;
+    s->memory.ready = s->had_plan && s->job.shared.is_kept;
+    if (o == NULL || o->epoch == 0 || s->ranks.hosts == NULL) return ST_OK;
+    return comm_all_reduce(s->ranks.hosts, &s->memory.ready, 1, DTYPE_I32, REDUCTION_SUM,
+                           "ranks that were ready", __func__);
 }

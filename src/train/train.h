@@ -115,6 +115,15 @@ typedef struct train_restart {
     const char *cause;
 } train_restart;
 
+// A process that waits for a place prepares for all that it may get: plans, and memory for the
+// largest of their arenas, with its pages. asked: true ends it early, with what there is.
+typedef struct train_spare {
+    int64_t bytes;  // reserved; 0: none
+    int64_t places; // that it has plans for
+} train_spare;
+NODISCARD status train_spare_prepare(const host *h, arena *a, const run_config *r, train_process *p,
+                                     bool (*asked)(void *context), void *context, train_spare *out);
+
 typedef struct train_order {
     const run_config *r;
     const config *c;         // source of r's values

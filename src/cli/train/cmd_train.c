@@ -313,22 +313,45 @@ static status train(const training *t, const launch_place *place, train_outcome 
     return st;
 }
 
+static status epoch_load(training *t, const char *const *keys, int64_t count)
+{
+    const int64_t own = t->s->key_count;
+    const char **all = NULL;
+    run_config *r = NULL;
+    config *c = NULL;
+    TRY(arena_new(t->cli->a, own + count + 1, &all));
+    TRY(arena_new(t->cli->a, 1, &r));
+    for (int64_t i = 0; i < own; i++) all[i] = t->s->keys[i];
+    for (int64_t i = 0; i < count; i++) all[own + i] = keys[i];
+    TRY(run_config_load(t->cli->h, t->cli->a, t->s->yaml_path, all, own + count, r, &c));
+    t->r = r;
+    t->c = c;
+    return ST_OK;
+}
+
+static bool place_asked(void *context)
+{
+    return launch_post_has_news(*(const int *)context);
+}
+
+// A spare of resilience.mode = live: prepares for a place, and says so.
+static status train_spare_run(void *context, const char *const *keys, int64_t count, int post_fd,
+                              train_process *process)
+{
+    training t = *(const training *)context;
+    train_spare ready;
+    TRY(epoch_load(&t, keys, count));
+    TRY(train_spare_prepare(t.cli->h, t.cli->a, t.r, process, place_asked, &post_fd, &ready));
+    launch_post_spare(post_fd, ready.bytes, ready.places);
+    return ST_OK;
+}
+
 // A rank of resilience.mode = live, in one epoch: trains with these keys added.
 static status train_epoch(void *context, const char *const *keys, int64_t count,
                           const launch_place *place, train_process *process, train_outcome *out)
 {
     training t = *(const training *)context;
-    const int64_t own = t.s->key_count;
-    const char **all = NULL;
-    run_config *r = NULL;
-    config *c = NULL;
-    TRY(arena_new(t.cli->a, own + count + 1, &all));
-    TRY(arena_new(t.cli->a, 1, &r));
-    for (int64_t i = 0; i < own; i++) all[i] = t.s->keys[i];
-    for (int64_t i = 0; i < count; i++) all[own + i] = keys[i];
-    TRY(run_config_load(t.cli->h, t.cli->a, t.s->yaml_path, all, own + count, r, &c));
-    t.r = r;
-    t.c = c;
+    TRY(epoch_load(&t, keys, count));
     t.process = process;
     TRY(console_find(t.cli, place));
     return train(&t, place, out);
@@ -436,7 +459,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(cli_ranks_place(&place));
     if (getenv(faults_variable) != NULL) TRY(fault_arm(getenv(faults_variable)));
     training t = {.cli = cli, .s = &s, .f = f};
-    if (place.post_fd >= 0) return cli_live_rank(cli, &place, train_epoch, &t);
+    if (place.post_fd >= 0) return cli_live_rank(cli, &place, train_epoch, train_spare_run, &t);
     TRY(source_read(cli, &s, &written));
     if (written->adapter.files.count > 0) return adapters_train(cli, f, &s, &place, written);
     const launch_place *started = place.ranks > 1 ? &place : NULL;

@@ -212,6 +212,23 @@ static void epoch_placed(void *context, const int64_t *processes, int first, int
     if (st != ST_OK) error_clear();
 }
 
+// A line in RUN/logs/spares. A file that cannot be written is no reason to stop.
+static void spare_ready(void *context, int64_t process, int64_t bytes, int64_t places)
+{
+    const live_run *v = context;
+    char *path = NULL;
+    if (path_join(v->cli->a, v->order->r->run.dir, "logs/spares", &path) != ST_OK) {
+        error_clear();
+        return;
+    }
+    FILE *f = fopen(path, "ae");
+    if (f == NULL) return;
+    (void)fprintf(f, "process %lld is ready: plans of %lld place%s, %lld bytes reserved\n",
+                  (long long)process, (long long)places, text_plural(places, "s"),
+                  (long long)bytes);
+    (void)fclose(f);
+}
+
 // Ranks of several hosts share no memory but that of each other.
 static status hosts_check(const run_config *r, const launch_place *place)
 {
@@ -275,6 +292,7 @@ status cli_live_start(cli_restart *k, const cli_start *order, launch_result *res
                                   .wait_ns = r->resilience.join_timeout,
                                   .plan = epoch_plan,
                                   .placed = epoch_placed,
+                                  .spare = spare_ready,
                                   .context = &v,
                                   .place = place,
                                   .key_path = getenv("TRIREME_KEY"),

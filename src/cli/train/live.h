@@ -20,9 +20,12 @@ NODISCARD status cli_live_start(cli_restart *k, const cli_start *order, launch_r
 typedef status cli_live_train(void *context, const char *const *keys, int64_t count,
                               const launch_place *place, train_process *process,
                               train_outcome *out);
+// Prepares a spare for a place in an epoch with these keys.
+typedef status cli_live_spare(void *context, const char *const *keys, int64_t count, int post_fd,
+                              train_process *process);
 // A rank: trains epoch by epoch until the run ends, or needs it no more.
 NODISCARD status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *train,
-                               void *context);
+                               cli_live_spare *spare, void *context);
 
 // RUN/hosts-N: how launcher N of a run on several hosts comes back.
 NODISCARD status cli_live_hosts_path(cli_context *cli, const char *run_dir, int launcher,

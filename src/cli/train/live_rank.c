@@ -20,62 +20,110 @@ static bool goes_on(status st, const train_outcome *out)
     return st != ST_OK && status_exit_code(st) == status_exit_code(ST_PEER_LOST);
 }
 
-// One epoch, with memory of its own.
-static status epoch_run(const launch_place *place, char *text_of_epoch, cli_live_train *train,
-                        void *context, train_process *process, train_outcome *out)
-{
+// "MEMORY\nLOSS\nKEY\nKEY\n" of an epoch.
+typedef struct order_parts {
+    char *memory, *loss;
     const char *keys[KEYS_MAX];
-    int64_t count = 0;
-    char *loss = strchr(text_of_epoch, '\n');
-    *out = (train_outcome){.wrong = -1};
-    if (loss == NULL) return fail(ST_INTERNAL, "the order of an epoch is malformed");
-    *loss++ = '\0';
-    for (char *at = strchr(loss, '\n'); at != NULL && count < KEYS_MAX;) {
+    int64_t count;
+} order_parts;
+
+static status order_read(char *order, order_parts *out)
+{
+    *out = (order_parts){.memory = order, .loss = strchr(order, '\n')};
+    if (out->loss == NULL) return fail(ST_INTERNAL, "the order of an epoch is malformed");
+    *out->loss++ = '\0';
+    for (char *at = strchr(out->loss, '\n'); at != NULL && out->count < KEYS_MAX;) {
         *at++ = '\0';
-        if (*at != '\0') keys[count++] = at;
+        if (*at != '\0') out->keys[out->count++] = at;
         at = strchr(at, '\n');
     }
-    TRY(cli_restart_put(text_of_epoch, loss));
-    return train(context, keys, count, place, process, out);
+    return ST_OK;
 }
 
-status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *train, void *context)
+// Everything that a process needs in all of its epochs.
+typedef struct rank_epochs {
+    cli_context *cli;
+    cli_live_train *train;
+    cli_live_spare *spare;
+    void *context;
+    train_process *process;
+} rank_epochs;
+
+static status epoch_run(const rank_epochs *x, const launch_place *place, char *order,
+                        train_outcome *out)
+{
+    order_parts parts;
+    *out = (train_outcome){.wrong = -1};
+    TRY(order_read(order, &parts));
+    TRY(cli_restart_put(parts.memory, parts.loss));
+    return x->train(x->context, parts.keys, parts.count, place, x->process, out);
+}
+
+// A spare that cannot prepare takes its place as it is.
+static void spare_run(const rank_epochs *x, int post_fd, char *order)
+{
+    order_parts parts;
+    status st = order_read(order, &parts);
+    if (st == ST_OK) st = x->spare(x->context, parts.keys, parts.count, post_fd, x->process);
+    if (st != ST_OK) error_clear();
+}
+
+// One epoch or one wait as a spare, with memory of its own. Returns whether it was an epoch.
+static status turn_run(const rank_epochs *x, const launch_place *place, char *order, int post_fd,
+                       train_outcome *out, bool *was_epoch)
+{
+    cli_context *cli = x->cli;
+    arena *kept = cli->a;
+    status st = ST_OK;
+    *was_epoch = place->rank >= 0;
+    TRY(arena_create("epoch", 0, &cli->a));
+    train_process_begin(x->process, cli->a);
+    if (*was_epoch) {
+        st = epoch_run(x, place, order, out);
+    } else {
+        spare_run(x, post_fd, order);
+    }
+    error_record error;
+    error_take(&error);
+    train_process_end(x->process, cli->a);
+    cli->a = kept;
+    return st == ST_OK ? ST_OK : error_put(&error);
+}
+
+status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *train,
+                     cli_live_spare *spare, void *context)
 {
     char order[LAUNCH_ORDER_BYTES];
-    arena *kept = cli->a;
-    train_outcome out;
-    bool is_over = false;
+    train_outcome out = {.wrong = -1};
+    bool is_over = false, was_epoch = false;
     cpu_set_t cores;
     error_record error = {.code = ST_OK};
     const int post_fd = place->post_fd;
     const bool has_cores = sched_getaffinity(0, sizeof(cores), &cores) == 0;
     const launch_place empty = *place;
-    train_process *process = NULL;
+    rank_epochs x = {.cli = cli, .train = train, .spare = spare, .context = context};
     status st = ST_OK;
-    TRY(train_process_create(&process));
+    TRY(train_process_create(&x.process));
     cli_signals_begin();
     for (;;) {
         *place = empty;
-        status waited = launch_post_wait(post_fd, place, order, &is_over);
+        const status waited = launch_post_wait(post_fd, place, order, &is_over);
         if (is_over) break;
-        // An epoch divides the cores of the process among its ranks.
-        if (has_cores) (void)sched_setaffinity(0, sizeof(cores), &cores);
-        if (waited == ST_OK) waited = arena_create("epoch", 0, &cli->a);
-        if (waited == ST_OK) train_process_begin(process, cli->a);
         if (waited != ST_OK) {
-            train_process_destroy(process);
+            train_process_destroy(x.process);
             return waited;
         }
-        st = epoch_run(place, order, train, context, process, &out);
+        // An epoch divides the cores of the process among its ranks.
+        if (has_cores) (void)sched_setaffinity(0, sizeof(cores), &cores);
+        st = turn_run(&x, place, order, post_fd, &out, &was_epoch);
         error_take(&error);
-        train_process_end(process, cli->a);
-        cli->a = kept;
+        if (!was_epoch && st == ST_OK) continue;
         if (!goes_on(st, &out) || out.leaves) break;
         (void)fflush(NULL);
         launch_post_ready(post_fd, out.changes, (int)out.wrong, out.steps, error.text);
     }
     cli_signals_end();
-    train_process_destroy(process);
+    train_process_destroy(x.process);
     if (st == ST_OK || (is_over && out.changes)) return ST_OK;
     return error_put(&error);
 }
