@@ -54,14 +54,14 @@ int64_t session_process_bytes(const session *s)
     return p != NULL && p->memory != NULL ? comm_memory_bytes(p->memory) : 0;
 }
 
-// A value that was found to be wrong may be in place. Experts that have moved and residuals of
-// compression change without a count.
+// A value that was found to be wrong may be in place. Experts that have moved, residuals of
+// compression and factors of fp8 change without a count.
 static bool may_hold(const session *s)
 {
     const train_restart *o = s->memory.order;
     const bool is_wrong = o->event != NULL && strcmp(o->event, "sdc") == 0;
     return !is_wrong && s->r->moe.rebalance == 0 && s->plans.codec.codec == NULL &&
-           !session_goes_on(s);
+           s->r->train.precision != RUN_FP8 && !session_goes_on(s);
 }
 
 void session_process_put(session *s)
