@@ -629,8 +629,8 @@ status assemble_fit_check(const run_config *r, const decoder_spec *spec,
         if (plans->all[i]->transient_bytes > largest->transient_bytes) largest = plans->all[i];
     }
     status st = ST_OK;
-    TRY_TO(done,
-           plan_print_memory(largest, plans->arena_bytes, assemble_snapshot_bytes(plans), &t));
+    TRY_TO(done, plan_print_memory(largest, plans->arena_bytes, assemble_snapshot_bytes(plans),
+                                   options->outside_bytes, &t));
     TRY_TO(done, text_add(&t, "  any one of these is predicted to fit:"));
     TRY_TO(done, suggest_all(&t, r, spec, options, peak, limit_bytes));
     st = fail(ST_DOES_NOT_FIT, "the run needs %s and the limit is %s\n%s",

@@ -63,6 +63,7 @@ typedef struct assemble_options {
     bool rollouts;          // make the plans that draw completions
     bool logits;            // evaluation also returns logits, in one micro-batch (check)
     bool keep_gradients;    // check
+    int64_t outside_bytes;  // predicted for a GPU's context, code and libraries; 0: none
     int snapshots;          // copies of the state for checkpoints written in the background
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
     plan_mesh mesh;         // zero: one rank

@@ -51,6 +51,9 @@ static const catalog_field device_rows[] = {
            .help = "installed memory, GB, as sold: 80 for an 80 GB device"),
     DEVICE("usable_gib", REAL, usable_bytes, .scale = GIBI, .is_wanted = true,
            .help = "memory that the driver gives to programs, GiB (2^30 bytes)"),
+    DEVICE("context_gib", REAL, context_bytes, .scale = GIBI,
+           .help = "of it, what the driver's context, the code of kernels and libraries take for a "
+                   "process that trains, GiB"),
     DEVICE("memory_gb_s", REAL, memory_bytes_s, .scale = GIGA, .is_wanted = true,
            .help = "peak bandwidth of the device's own memory, GB/s"),
     DEVICE("l2_mb", REAL, l2_bytes, .scale = 1e6,

@@ -68,6 +68,7 @@ typedef struct device_config {
     // Device cuda reads these: the number of the GPU (modulo their count), and the driver; NULL:
     // libcuda.
     int ordinal;
+    int sharing; // ranks of this host, which take the GPUs in turn
     const struct cuda_driver *driver;
 } device_config;
 
@@ -91,6 +92,9 @@ typedef struct device_facts {
 
 typedef struct device_memory_info {
     int64_t free_bytes, all_bytes;
+    // Taken from the device by this process, but not by alloc: for the driver's context, the code
+    // of kernels and libraries. 0: not known.
+    int64_t outside_bytes;
 } device_memory_info;
 
 enum { DEVICE_QUEUE_ITEMS = 128 }; // that a stream of any device takes, at least
@@ -169,6 +173,8 @@ const device_api *device_find(const char *name); // NULL: none
 // The bytes of this machine's first GPU for each of `local` ranks that share all GPUs, without what
 // the driver takes for itself. 0: there is no GPU or no driver.
 int64_t device_cuda_memory(int64_t local);
+// The name of this machine's first GPU; "": there is none.
+void device_cuda_name(char out[64]);
 // First member of every device's own struct.
 struct device {
     const device_api *api;

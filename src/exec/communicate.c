@@ -197,6 +197,7 @@ static void shared_give(void *context, void *memory)
 void exec_memory_share(exec_shared *shared, exec_config *wanted)
 {
     wanted->device.ordinal = comm_local_rank(shared->ranks);
+    wanted->device.sharing = comm_local_ranks(shared->ranks);
     if (wanted->api->hides_memory) return;
     wanted->device.memory_take = shared_take;
     wanted->device.memory_give = shared_give;

@@ -750,6 +750,11 @@ int64_t exec_poisoned_bytes(const exec *e)
     return e->poisoned_bytes;
 }
 
+int64_t exec_outside_bytes(const exec *e)
+{
+    return e->config.api->memory_info(e->device).outside_bytes;
+}
+
 device_facts exec_facts(const exec *e)
 {
     return e->config.api->facts(e->device);

@@ -140,7 +140,9 @@ NODISCARD status exec_read(exec *e, int64_t run_row, int64_t offset, void *data,
 NODISCARD status exec_read_transient(exec *e, const plan *p, int32_t row, void *data,
                                      int64_t bytes);
 
-int64_t exec_arena_bytes(const exec *e);    // allocated, which is what the plan predicts
+int64_t exec_arena_bytes(const exec *e); // allocated, which is what the plan predicts
+// Measured: memory of the device outside the arena (device_memory_info); 0: not known.
+int64_t exec_outside_bytes(const exec *e);
 int64_t exec_touched_bytes(const exec *e);  // measured: the highest byte that any operand covered
 int64_t exec_poisoned_bytes(const exec *e); // dead bytes that were filled with NaN (plan.poison)
 device_facts exec_facts(const exec *e);

@@ -49,6 +49,7 @@ typedef struct cluster_device {
     double memory_bytes;   // installed, as sold, in 1e9
     double usable_bytes;   // available to a process, without driver, ECC and context
     double memory_bytes_s; // peak of the device's own memory, reads and writes together
+    double context_bytes;  // of it, for the driver's context, code and libraries; 0: not known
     double l2_bytes;       // last cache before memory; 0: not known
     double clock_hz;       // boost; 0: not known
     // For tiles and waves: units that each work on one tile of a product at a time (SMs, CUs,

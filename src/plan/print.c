@@ -46,7 +46,8 @@ static status print_largest(const plan *p, text *out)
     return st;
 }
 
-status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_bytes, text *out)
+status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_bytes,
+                         int64_t outside_bytes, text *out)
 {
     char human[32];
     int64_t bytes[PLAN_BYTES_COUNT], sum = 0;
@@ -68,6 +69,10 @@ status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_by
                      100.0 * (double)snapshot_bytes / (double)max_i64(all, 1)));
     }
     TRY(text_add(out, "    %-12s %10s\n", "together", text_bytes_human(all, human)));
+    if (outside_bytes > 0) {
+        TRY(text_add(out, "    %-12s %10s         more: context, code and libraries of the GPU\n",
+                     "context", text_bytes_human(outside_bytes, human)));
+    }
     return print_largest(p, out);
 }
 

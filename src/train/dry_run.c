@@ -13,6 +13,7 @@ typedef struct dry_run {
     run_config own; // a vocabulary may be filled in
     decoder_spec spec;
     assemble_plans plans;
+    int64_t outside_bytes;
     train_loader *loader;
     text warnings;
 } dry_run;
@@ -56,6 +57,8 @@ static status memory_try(dry_run *d)
         .rollouts = run_config_has_rollouts(r),
     };
     const int64_t limit = assemble_memory_limit(d->h, r, run_config_ranks(r));
+    TRY(train_outside_bytes(d->h, d->a, r, &d->outside_bytes));
+    options.outside_bytes = d->outside_bytes;
     TRY(assemble_memory_settle(r, &d->spec, &options));
     for (int64_t stage = r->layout.pp - 1; stage >= 0; stage--) {
         options.mesh = run_config_mesh(r, stage * (run_config_ranks(r) / r->layout.pp));
@@ -120,6 +123,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                       .arena_bytes = d->plans.arena_bytes,
                       .snapshot_bytes = assemble_snapshot_bytes(&d->plans),
                       .available_bytes = assemble_memory_limit(d->h, &d->own, ranks),
+                      .outside_bytes = d->outside_bytes,
                       .threads = step.threads,
                       .ranks = (int)ranks,
                       .level = step.level,

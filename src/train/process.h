@@ -14,7 +14,7 @@
 #include "comm/comm.h"
 #include "train/train.h"
 
-enum { PROCESS_GENERATIONS = 2, PROCESS_PLANS_MAX = 8 };
+enum { PROCESS_GENERATIONS = 2, PROCESS_PLANS_MAX = 8, PROCESS_DRAINED_MAX = 64 };
 
 typedef struct process_plans {
     arena *a; // where they lie; NULL: the entry is free
@@ -37,6 +37,8 @@ struct train_process {
     arena *given; // of this session, whose plans may be kept; NULL: it is gone after the session
     int64_t uses;
     hash128 proved;    // key of the plans of all ranks that were verified; zero: none
+    int drained_count; // of the first rank: those that lost their place because of their GPU
+    int64_t drained[PROCESS_DRAINED_MAX];
     double peak_flops; // of the device with this type and number of threads; 0: not measured
     dtype peak_type;
     int peak_threads;

@@ -195,6 +195,7 @@ static status plans_of_run(session *s, run_config *r)
 {
     const plan_mesh mesh = session_mesh(s);
     s->options = session_options(r, &mesh);
+    TRY(train_outside_bytes(s->h, s->a, r, &s->options.outside_bytes));
     TRY(assemble_layout_check(r, &s->spec));
     TRY(memory_agree(s, r));
     return session_process_plan(s);
@@ -300,6 +301,7 @@ static status started(session *s, const config *c, const char *config_text)
                       .transport = all != NULL ? comm_transport_name(all) : NULL,
                       .tuning = all != NULL ? comm_tuning(all) : NULL,
                       .level = level,
+                      .outside_bytes = s->options.outside_bytes,
                       .ways = exec_ways_of(s->job.e, largest_plan(&s->plans)),
                       .flops_per_token = s->flops_per_token,
                       .peak_flops = s->peak_flops};
@@ -378,6 +380,7 @@ static status last_save(session *s)
     if (s->stop >= 2) return ST_OK;
     if (s->is_changing && s->step < last_of(s)) return session_memory_last(s);
     TRY(session_graphs_tell(s));
+    TRY(session_outside_tell(s));
     TRY(session_checks_last(s));
     TRY(session_save_last(s));
     return trace_write(s);

@@ -273,10 +273,15 @@ NODISCARD status session_words_swap(session *s, int *stop);
 NODISCARD status session_health_open(session *s);
 // Returns this rank's new findings (train/health.h), a bit each.
 uint32_t session_health_look(session *s);
-// Tells the findings of a rank, if this is the first one.
+// Lets the rank lose its place because of its GPU, with resilience.straggler = evict. Only once: a
+// new process of the place has the same GPU, unless it is on another host.
+bool session_shares_drain(session *s, int64_t rank);
+// Tells the findings of a rank, if this is the first one, and drains the rank.
 NODISCARD status session_health_hear(session *s, int64_t rank, uint32_t found);
 // Tells how many steps were replayed as graphs, on a device that has them.
 NODISCARD status session_graphs_tell(session *s);
+// Tells the bytes of the GPU outside the arena, measured and predicted.
+NODISCARD status session_outside_tell(session *s);
 
 // session_shares.c: micro-batches that move from a slow rank to others (resilience.straggler).
 // found: the first rank has found a slow rank. take: all ranks hear of it with the next words.

@@ -4,14 +4,14 @@
 #include "train/health.h"
 #include "train/session.h"
 
-enum { LOOK_MS = 1000 };
+enum { LOOK_MS = 1000, OLD_SHIFT = 16 }; // findings of the first look are those bits further
 
 struct session_health {
     nvml_library nvml;
     nvml_device gpu;
     health trend;
     int64_t looked_ns;
-    uint32_t found; // not yet told
+    uint32_t found; // not yet told. What was so before the run is told, but drains no rank
 };
 
 status session_health_open(session *s)
@@ -25,7 +25,7 @@ status session_health_open(session *s)
     h->gpu = nvml_find_uuid(&h->nvml, id);
     if (h->gpu == NULL) return ST_OK;
     nvml_look(&h->nvml, h->gpu, &now);
-    h->found = health_see(&h->trend, &now);
+    h->found = health_see(&h->trend, &now) << OLD_SHIFT;
     s->health = h;
     return ST_OK;
 }
@@ -48,10 +48,11 @@ uint32_t session_health_look(session *s)
 status session_health_hear(session *s, int64_t rank, uint32_t found)
 {
     if (found == 0 || !session_is_first(s)) return ST_OK;
-    const bool drains = s->r->resilience.straggler == RUN_STRAGGLER_EVICT && s->kept != NULL;
+    const uint32_t all = (found | found >> OLD_SHIFT) & ((1u << OLD_SHIFT) - 1);
+    const bool drains = (found & ((1u << OLD_SHIFT) - 1)) != 0 && session_shares_drain(s, rank);
     for (int f = 0; f < HEALTH_FINDINGS; f++) {
         text line = {.a = s->a};
-        if ((found & 1u << f) == 0) continue;
+        if ((all & 1u << f) == 0) continue;
         session_say(s, LOG_WARN, "the GPU of rank %lld is failing, seen at step %lld: %s%s",
                     (long long)rank, (long long)s->step, health_finding_name((health_finding)f),
                     drains ? "; the rank loses its place" : "");
@@ -59,10 +60,6 @@ status session_health_hear(session *s, int64_t rank, uint32_t found)
                      "{\"step\": %lld, \"event\": \"health\", \"rank\": %lld, \"cause\": \"%s\"}\n",
                      (long long)s->step, (long long)rank, health_finding_name((health_finding)f)));
         if (s->metrics != NULL) TRY(obs_metrics_add_event(s->metrics, &line));
-    }
-    if (drains) {
-        s->move.rank = rank;
-        s->move.ratio = 0.0; // not slow, as far as is known
     }
     return ST_OK;
 }

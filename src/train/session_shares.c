@@ -12,6 +12,7 @@
 // mode a shard's gradient and the tree over shards do not depend on the rank that computes them, so
 // the bits stay; in fast mode sums over micro-batches are grouped otherwise.
 #include "assemble/prove.h"
+#include "train/process.h"
 #include "train/session.h"
 #include "train/shares.h"
 
@@ -106,6 +107,21 @@ void session_shares_found(session *s, const straggler *x)
     if (x->rank < 0 || s->kept == NULL || (!moves && !evicts)) return;
     s->move.rank = x->rank;
     s->move.ratio = x->ratio;
+}
+
+bool session_shares_drain(session *s, int64_t rank)
+{
+    struct train_process *p = session_process(s);
+    if (s->r->resilience.straggler != RUN_STRAGGLER_EVICT || s->kept == NULL || p == NULL)
+        return false;
+    for (int i = 0; i < p->drained_count; i++) {
+        if (p->drained[i] == rank) return false;
+    }
+    if (p->drained_count == PROCESS_DRAINED_MAX) return false;
+    p->drained[p->drained_count++] = rank;
+    s->move.rank = rank;
+    s->move.ratio = 0.0; // not slow, as far as is known
+    return true;
 }
 
 void session_shares_take(session *s, int64_t rank, double ratio)

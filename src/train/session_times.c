@@ -118,6 +118,23 @@ status session_words_swap(session *s, int *stop)
     return slow_tell(s, &found);
 }
 
+status session_outside_tell(session *s)
+{
+    const int64_t predicted = s->options.outside_bytes;
+    const int64_t measured = exec_outside_bytes(s->job.e);
+    char here[32], there[32];
+    if (predicted == 0 || measured == 0 || !session_is_first(s)) return ST_OK;
+    session_say(s, LOG_INFO, "context, code and libraries of the GPU took %s; %s were predicted",
+                text_bytes_human(measured, here), text_bytes_human(predicted, there));
+    if (s->metrics == NULL) return ST_OK;
+    text line = {.a = s->a};
+    TRY(text_add(&line,
+                 "{\"step\": %lld, \"event\": \"gpu_context\", \"bytes\": %lld, "
+                 "\"predicted_bytes\": %lld}\n",
+                 (long long)s->step, (long long)measured, (long long)predicted));
+    return obs_metrics_add_event(s->metrics, &line);
+}
+
 status session_graphs_tell(session *s)
 {
     const exec_graphs g = exec_graphs_of(s->job.e);

@@ -266,6 +266,10 @@ status run_log_print_start(const train_start *s, text *out)
                  text_bytes_human(s->arena_bytes + s->snapshot_bytes, need),
                  s->available_bytes > 0 ? text_bytes_human(s->available_bytes, have) : "unknown",
                  s->ranks > 1 ? " (rank 0; each rank has its share)" : ""));
+    if (s->outside_bytes > 0) {
+        TRY(text_add(out, ", and %s for context, code and libraries of the GPU",
+                     text_bytes_human(s->outside_bytes, need)));
+    }
     TRY(recompute_print(r, m, out));
     TRY(copies_print(r, out));
     TRY(ways_print(r, &s->ways, out));

@@ -6,6 +6,7 @@
 #include "device/cuda/cublaslt.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/launch.h"
+#include "device/cuda/nvml.h"
 #include "device/device_internal.h"
 #include "device/peers.h"
 
@@ -61,7 +62,11 @@ struct cuda_device {
     cuda_gpu gpu;
     char level[96]; // for facts: architecture and name
     char id[CUDA_UUID_BYTES];
-    int handle; // of the GPU
+    nvml_library nvml;
+    nvml_device measured; // this GPU, of which this process alone takes memory; NULL: not so
+    int64_t used_before;  // of its memory, before this process opened it
+    int64_t allocated;    // by alloc
+    int handle;           // of the GPU
     cuda_context context;
     cuda_module module; // NULL until the first launch
     cuda_named functions[CUDA_MAX_FUNCTIONS];
@@ -78,6 +83,7 @@ struct cuda_device {
     struct {
         void *data;
         cuda_address raw;
+        int64_t bytes;
     } pieces[DEVICE_MAX_PIECES];
     pthread_mutex_t lock; // of the next two, which the threads of host functions write
     error_record error;

@@ -216,6 +216,8 @@ static status alloc(device *base, int64_t bytes, void **out)
                    text_bytes_human(whole, human));
     TRY(cuda_check(&d->driver, d->driver.memory_alloc(&raw, (size_t)whole), what));
     void *data = (void *)(uintptr_t)align_up((int64_t)raw, DEVICE_PAGE_BYTES);
+    d->allocated += whole;
+    d->pieces[d->piece_count].bytes = whole;
     d->pieces[d->piece_count].raw = raw;
     d->pieces[d->piece_count].data = data;
     d->piece_count++;
@@ -241,6 +243,7 @@ static void release(device *base, void *memory)
     for (int i = 0; i < d->piece_count; i++) {
         if (d->pieces[i].data != memory) continue;
         (void)d->driver.memory_free(d->pieces[i].raw);
+        d->allocated -= d->pieces[i].bytes;
         d->pieces[i] = d->pieces[--d->piece_count];
         return;
     }
@@ -268,13 +271,33 @@ static void host_free(device *base, void *memory)
     (void)d->driver.host_free(memory);
 }
 
+// Returns the GPU's memory in use by all processes. NVML is asked: the driver needs a context.
+static int64_t used_now(const cuda_device *d)
+{
+    nvml_state s = {0};
+    if (d->measured != NULL) nvml_look(&d->nvml, d->measured, &s);
+    return s.memory_used_bytes;
+}
+
+static void measure_begin(cuda_device *d, int gpus)
+{
+    const char *why = NULL;
+    if (d->config.sharing > gpus || !nvml_library_open(&d->nvml, &why)) return;
+    d->measured = nvml_find_uuid(&d->nvml, d->id);
+    d->used_before = used_now(d);
+    if (d->used_before < 0) d->measured = NULL;
+}
+
 static device_memory_info memory_info(const device *base)
 {
     const cuda_device *d = (const cuda_device *)base;
     size_t available = 0, all = 0;
     (void)d->driver.context_enter(d->context);
     if (d->driver.memory_info(&available, &all) != 0) return (device_memory_info){0};
-    return (device_memory_info){.free_bytes = (int64_t)available, .all_bytes = (int64_t)all};
+    const int64_t outside = used_now(d) - d->used_before - d->allocated;
+    return (device_memory_info){.free_bytes = (int64_t)available,
+                                .all_bytes = (int64_t)all,
+                                .outside_bytes = d->measured != NULL ? max_i64(outside, 0) : 0};
 }
 
 // ---- creation -----------------------------------------------------------------------------------
@@ -353,6 +376,7 @@ static status device_open(cuda_device *d)
     (void)snprintf(d->level, sizeof(d->level), "sm_%d %s", d->gpu.arch, d->gpu.name);
     TRY(cuda_gpu_uuid(driver, ordinal, d->id));
     TRY(cuda_check(driver, driver->device_get(&d->handle, ordinal), "the GPU cannot be opened"));
+    measure_begin(d, count);
     TRY(cuda_check(driver, driver->context_retain(&d->context, d->handle),
                    "the GPU cannot be opened"));
     TRY(cuda_enter(d));
@@ -418,6 +442,20 @@ int64_t device_cuda_memory(int64_t local)
     const int64_t sharing = (local + count - 1) / count; // ranks of one GPU
     const int64_t share = gpu.memory_bytes / sharing;
     return share - min_i64(DRIVER_BYTES_PER_RANK, share / 8);
+}
+
+void device_cuda_name(char out[64])
+{
+    cuda_driver driver;
+    cuda_gpu gpu;
+    int count = 0;
+    error_record kept;
+    error_take(&kept);
+    status st = cuda_driver_open(&driver);
+    if (st == ST_OK) st = cuda_gpu_count(&driver, &count);
+    if (st == ST_OK && count > 0) st = cuda_gpu_describe(&driver, 0, &gpu);
+    (void)error_put(&kept);
+    (void)snprintf(out, 64, "%s", st == ST_OK && count > 0 ? gpu.name : "");
 }
 
 const device_api device_cuda = {
