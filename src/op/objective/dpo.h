@@ -1,9 +1,10 @@
 // DPO and its relatives: sigmoid, robust, IPO, hinge (op/objective.h has formulas and sources).
+#ifndef OP_OBJECTIVE_DPO_H
+#define OP_OBJECTIVE_DPO_H
+
 #include "op/objective/rule.h"
 
-#include <math.h>
-
-static void pair(const op_objective_attrs *a, const objective_answer *two, double z,
+static inline DEVICE_CODE void objective_dpo_pair(const op_objective_attrs *a, const objective_answer *two, double z,
                  objective_verdict *v)
 {
     (void)z;
@@ -37,4 +38,4 @@ static void pair(const op_objective_attrs *a, const objective_answer *two, doubl
     objective_rewards(a, two, v);
 }
 
-const objective_rule objective_dpo = {.pair = pair};
+#endif

@@ -1,7 +1,10 @@
 // Reward models: the chosen answer is to have the higher score (Bradley and Terry).
+#ifndef OP_OBJECTIVE_REWARD_H
+#define OP_OBJECTIVE_REWARD_H
+
 #include "op/objective/rule.h"
 
-static void pair(const op_objective_attrs *a, const objective_answer *two, double z,
+static inline DEVICE_CODE void objective_reward_pair(const op_objective_attrs *a, const objective_answer *two, double z,
                  objective_verdict *v)
 {
     (void)a;
@@ -16,4 +19,4 @@ static void pair(const op_objective_attrs *a, const objective_answer *two, doubl
     v->correct = gap > 0.0 ? 1.0 : gap == 0.0 ? 0.5 : 0.0;
 }
 
-const objective_rule objective_reward = {.pair = pair};
+#endif

@@ -1,10 +1,11 @@
 // GRPO, Dr. GRPO and BNPO: each answer alone, a clipped ratio for each of its tokens.
+#ifndef OP_OBJECTIVE_GRPO_H
+#define OP_OBJECTIVE_GRPO_H
+
 #include "op/objective/rule.h"
 
-#include <math.h>
-
 // The loss of one token. *slope: with respect to its log-probability.
-static double token(const op_objective_attrs *a, double logp, const double *given, double *m,
+static inline DEVICE_CODE double objective_grpo_token(const op_objective_attrs *a, double logp, const double *given, double *m,
                     double *slope)
 {
     const double ratio = exp(logp - given[GIVEN_OLD]), advantage = given[GIVEN_ADVANTAGE];
@@ -24,7 +25,7 @@ static double token(const op_objective_attrs *a, double logp, const double *give
     return loss;
 }
 
-static void answers(const op_objective_attrs *a, const op_objective_sequence *s)
+static inline DEVICE_CODE void objective_grpo_answers(const op_objective_attrs *a, const op_objective_sequence *s)
 {
     objective_answer one;
     for (int64_t at = 0; objective_next(s, at, &one); at = one.end) {
@@ -38,11 +39,11 @@ static void answers(const op_objective_attrs *a, const op_objective_sequence *s)
             if (!objective_has_label(s, t)) continue;
             if (alone) s->units[t] = 1;
             s->losses[alone ? t : one.first] +=
-                share * token(a, -s->token_loss[t], s->given + t * GIVEN_COLUMNS,
+                share * objective_grpo_token(a, -s->token_loss[t], s->given + t * GIVEN_COLUMNS,
                               s->measures + t * MEASURE_COLUMNS, &slope);
             s->slopes[t] = -share * slope;
         }
     }
 }
 
-const objective_rule objective_grpo = {.whole = answers};
+#endif

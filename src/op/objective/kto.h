@@ -1,9 +1,10 @@
 // KTO: an answer that is wanted or not, against the mean over answers to other prompts.
+#ifndef OP_OBJECTIVE_KTO_H
+#define OP_OBJECTIVE_KTO_H
+
 #include "op/objective/rule.h"
 
-#include <math.h>
-
-static void pair(const op_objective_attrs *a, const objective_answer *two, double z,
+static inline DEVICE_CODE void objective_kto_pair(const op_objective_attrs *a, const objective_answer *two, double z,
                  objective_verdict *v)
 {
     const double b = (double)a->beta, reward = two[0].sum - two[0].reference;
@@ -19,7 +20,7 @@ static void pair(const op_objective_attrs *a, const objective_answer *two, doubl
 }
 
 // KTO's reference point: the mean of S - R of the second answers that have labels.
-static double shift_of(const op_objective_sequence *s)
+static inline DEVICE_CODE double objective_kto_shift(const op_objective_sequence *s)
 {
     objective_answer two[2];
     double sum = 0.0;
@@ -32,4 +33,4 @@ static double shift_of(const op_objective_sequence *s)
     return count > 0 ? fmax(0.0, sum / (double)count) : 0.0;
 }
 
-const objective_rule objective_kto = {.pair = pair, .shift = shift_of};
+#endif
