@@ -222,6 +222,15 @@ typedef struct cuda_head_args {
     float z_loss, cap;
 } cuda_head_args;
 
+// ---- objectives (objective.cu) ------------------------------------------------------------------
+// Sequences of seq rows of this rank, of `ways` ranks. scratch: `numbers` for each of them.
+typedef struct cuda_objective_args {
+    cuda_view losses, documents, given, out[4]; // out: losses, units, measures, slopes
+    double *scratch;
+    int64_t seq, ways, turns, at, numbers;
+    op_objective_attrs attrs;
+} cuda_objective_args;
+
 // ---- attention (attention_*.cu) -----------------------------------------------------------------
 // Each sequence has seq queries and `keys` rows of keys and values, of which lengths, if given,
 // says how many are there. delta: (N, heads), of the backward pass. value_dim: columns of a head of
@@ -303,6 +312,7 @@ typedef struct cuda_sinks_args {
     X(cuda_fp8_history, cuda_fp8_history_args)       \
     X(cuda_head_rows, cuda_head_args)                \
     X(cuda_head_stats, cuda_head_args)               \
+    X(cuda_objective, cuda_objective_args)           \
     X(cuda_attention_merge, cuda_merge_args)         \
     X(cuda_sinks_terms, cuda_sinks_args)             \
     X(cuda_sinks_finish, cuda_sinks_args)            \
@@ -314,13 +324,11 @@ typedef struct cuda_sinks_args {
     CUDA_MMA_KERNELS(X, f16)                         \
     CUDA_WGMMA_KERNELS(X, bf16)                      \
     CUDA_WGMMA_KERNELS(X, f16)
-#define CUDA_WGMMA_KERNELS(X, type)                          \
-    X(cuda_attention_wgmma_##type##_64, cuda_wgmma_args)     \
-    X(cuda_attention_wgmma_##type##_128, cuda_wgmma_args)    \
-    X(cuda_attention_wgmma_dq_##type##_64, cuda_wgmma_args)  \
-    X(cuda_attention_wgmma_dq_##type##_128, cuda_wgmma_args) \
-    X(cuda_attention_wgmma_dkv_##type##_64, cuda_wgmma_args) \
-    X(cuda_attention_wgmma_dkv_##type##_128, cuda_wgmma_args)
+#define CUDA_WGMMA_KERNELS(X, type) CUDA_WGMMA_OF(X, type##_64) CUDA_WGMMA_OF(X, type##_128)
+#define CUDA_WGMMA_OF(X, what)                         \
+    X(cuda_attention_wgmma_##what, cuda_wgmma_args)    \
+    X(cuda_attention_wgmma_dq_##what, cuda_wgmma_args) \
+    X(cuda_attention_wgmma_dkv_##what, cuda_wgmma_args)
 #define CUDA_MMA_KERNELS(X, type)                           \
     X(cuda_attention_##type##_64, cuda_attention_args)      \
     X(cuda_attention_##type##_128, cuda_attention_args)     \
@@ -336,5 +344,4 @@ typedef struct cuda_sinks_args {
     X(cuda_attention_dk_##type##_256, cuda_attention_args)  \
     X(cuda_attention_dv_##type##_192, cuda_attention_args)  \
     X(cuda_attention_dv_##type##_256, cuda_attention_args)
-
 #endif

@@ -56,6 +56,8 @@ bool cuda_gemm_is_half(const cuda_gemm_args *args); // by mma instructions
 bool cuda_gemm_is_aligned(const cuda_gemm_args *args);
 int64_t cuda_gemm_side(bool half); // rows and columns of c of a block
 int64_t cuda_gemm_shared(bool half);
+int64_t cuda_objective_workspace(const kern_call *call, int threads);
+
 // Attention by products of groups of warps, on GPUs of compute capability 9.0 (attention_wgmma.cu).
 // Returns the columns of a head in tiles, or 0: other kernels compute the call.
 int cuda_wgmma_dim(const kern_context *context, const cuda_attention_args *a);
@@ -69,6 +71,7 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
 
 // The operations that have a row.
 #define CUDA_ROWS(X)                        \
+    X(OBJECTIVE, objective)                 \
     X(ADD, add)                             \
     X(ADD_BIAS, add_bias)                   \
     X(SUM, sum)                             \
