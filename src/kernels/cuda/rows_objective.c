@@ -12,7 +12,7 @@ static int64_t sequences_of(const kern_call *c)
 }
 
 // Numbers in double for one sequence.
-static int64_t room_of(const kern_call *c)
+static int64_t numbers_of(const kern_call *c)
 {
     return align_up(op_objective_bytes(c->seq * ways_of(c)), 64) / (int64_t)sizeof(double);
 }
@@ -20,7 +20,7 @@ static int64_t room_of(const kern_call *c)
 int64_t cuda_objective_workspace(const kern_call *call, int threads)
 {
     (void)threads;
-    return sequences_of(call) * room_of(call) * (int64_t)sizeof(double);
+    return sequences_of(call) * numbers_of(call) * (int64_t)sizeof(double);
 }
 
 status cuda_row_objective(const kern_context *context, const kern_call *c)
@@ -34,7 +34,7 @@ status cuda_row_objective(const kern_context *context, const kern_call *c)
                                 .ways = ways_of(c),
                                 .turns = c->piece.cp_turns,
                                 .at = c->piece.cp_at,
-                                .numbers = room_of(c),
+                                .numbers = numbers_of(c),
                                 .attrs = c->attrs.objective};
     for (int i = 0; i < COUNT_OF(args.out); i++) args.out[i] = cuda_view_of(&c->out[i]);
     const cuda_shape shape = {.grid = {sequences_of(c), 1, 1}, .threads = CUDA_THREADS};

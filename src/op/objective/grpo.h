@@ -5,8 +5,8 @@
 #include "op/objective/rule.h"
 
 // The loss of one token. *slope: with respect to its log-probability.
-static inline DEVICE_CODE double objective_grpo_token(const op_objective_attrs *a, double logp, const double *given, double *m,
-                    double *slope)
+static inline DEVICE_CODE double objective_grpo_token(const op_objective_attrs *a, double logp,
+                                                      const double *given, double *m, double *slope)
 {
     const double ratio = exp(logp - given[GIVEN_OLD]), advantage = given[GIVEN_ADVANTAGE];
     const double bound = fmin(fmax(ratio, 1.0 - (double)a->low), 1.0 + (double)a->high);
@@ -25,7 +25,8 @@ static inline DEVICE_CODE double objective_grpo_token(const op_objective_attrs *
     return loss;
 }
 
-static inline DEVICE_CODE void objective_grpo_answers(const op_objective_attrs *a, const op_objective_sequence *s)
+static inline DEVICE_CODE void objective_grpo_answers(const op_objective_attrs *a,
+                                                      const op_objective_sequence *s)
 {
     objective_answer one;
     for (int64_t at = 0; objective_next(s, at, &one); at = one.end) {
@@ -40,7 +41,7 @@ static inline DEVICE_CODE void objective_grpo_answers(const op_objective_attrs *
             if (alone) s->units[t] = 1;
             s->losses[alone ? t : one.first] +=
                 share * objective_grpo_token(a, -s->token_loss[t], s->given + t * GIVEN_COLUMNS,
-                              s->measures + t * MEASURE_COLUMNS, &slope);
+                                             s->measures + t * MEASURE_COLUMNS, &slope);
             s->slopes[t] = -share * slope;
         }
     }

@@ -4,8 +4,9 @@
 
 #include "op/objective/rule.h"
 
-static inline DEVICE_CODE void objective_kto_pair(const op_objective_attrs *a, const objective_answer *two, double z,
-                 objective_verdict *v)
+static inline DEVICE_CODE void objective_kto_pair(const op_objective_attrs *a,
+                                                  const objective_answer *two, double z,
+                                                  objective_verdict *v)
 {
     const double b = (double)a->beta, reward = two[0].sum - two[0].reference;
     const bool is_wanted = v->correct > 0.0;

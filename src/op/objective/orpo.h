@@ -10,8 +10,9 @@ static inline DEVICE_CODE double objective_rest(double mean)
     return fmax(-expm1(mean), 1e-12);
 }
 
-static inline DEVICE_CODE void objective_orpo_pair(const op_objective_attrs *a, const objective_answer *two, double z,
-                 objective_verdict *v)
+static inline DEVICE_CODE void objective_orpo_pair(const op_objective_attrs *a,
+                                                   const objective_answer *two, double z,
+                                                   objective_verdict *v)
 {
     (void)z;
     const double b = (double)a->beta;

@@ -4,8 +4,9 @@
 
 #include "op/objective/rule.h"
 
-static inline DEVICE_CODE void objective_reward_pair(const op_objective_attrs *a, const objective_answer *two, double z,
-                 objective_verdict *v)
+static inline DEVICE_CODE void objective_reward_pair(const op_objective_attrs *a,
+                                                     const objective_answer *two, double z,
+                                                     objective_verdict *v)
 {
     (void)a;
     (void)z;

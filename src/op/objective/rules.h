@@ -18,7 +18,8 @@ static inline DEVICE_CODE void objective_pair(const op_objective_attrs *a,
     if (a->kind == OBJECTIVE_REWARD) objective_reward_pair(a, two, z, v);
 }
 
-static inline DEVICE_CODE void objective_pairs(const op_objective_attrs *a, const op_objective_sequence *s)
+static inline DEVICE_CODE void objective_pairs(const op_objective_attrs *a,
+                                               const op_objective_sequence *s)
 {
     objective_answer two[2];
     const bool shifts = a->kind == OBJECTIVE_KTO; // then second answers need no labels
@@ -45,7 +46,8 @@ static inline DEVICE_CODE void objective_pairs(const op_objective_attrs *a, cons
     }
 }
 
-static inline DEVICE_CODE void objective_sequence(const op_objective_attrs *attrs, const op_objective_sequence *s)
+static inline DEVICE_CODE void objective_sequence(const op_objective_attrs *attrs,
+                                                  const op_objective_sequence *s)
 {
     for (int64_t t = 0; t < s->rows; t++) {
         s->losses[t] = s->slopes[t] = 0.0;
