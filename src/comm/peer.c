@@ -101,8 +101,8 @@ void comm_peer_sum(comm_peer *p, const comm_reducer *r, const comm_reduce_args *
                     .scale = r->scale,
                     .terms = r->inputs,
                     .outs = args->outs,
-                    .type = r->type,
-                    .reduction = r->reduction};
+                    .type = (int32_t)r->type,
+                    .reduction = (int32_t)r->reduction};
     if (p->st != ST_OK) return;
     ASSERT(r->inputs <= DEVICE_SUM_TERMS && args->outs <= DEVICE_PEERS); // comm_peer_can
     for (int32_t k = 0; k < r->inputs; k++) s.in[k] = args->in[k];

@@ -21,6 +21,7 @@ status simulate_cluster_key_check(const char *key)
                                         "assumed=",
                                         "device.l2_mb=",
                                         "device.clock_mhz=",
+                                        "device.context_gib=",
                                         "device.lanes_per_unit=",
                                         "device.dies=",
                                         "device.sparse_tflops.",
