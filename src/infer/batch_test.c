@@ -306,6 +306,30 @@ static void test_put_back(void **state)
     }
 }
 
+// Another sequence with the prompt of one that is over does not begin if its next token has no
+// page: it was put back at once.
+static void test_kept_pages_are_not_free_as_well(void **state)
+{
+    (void)state;
+    bench b = {0};
+    int32_t id = 0;
+    if (!folder_find(&b, "llama_gqa")) skip();
+    prompts_make(&b);
+    check(arena_create("test", 0, &b.a));
+    infer *g = opened(&b, DTYPE_F32, 2, 48, 1, 0);
+    const infer_prompt *over = &b.prompts[2], *runs = &b.prompts[0], *other = &b.prompts[3];
+    check(infer_slot_begin(g, 0, &over->sampling, over->ids, over->count, &id));
+    check(infer_slot_end(g, 0));
+    assert_int_equal(infer_cache_counted(g).used, 32);
+    check(infer_slot_begin(g, 1, &runs->sampling, runs->ids, runs->count, &id));
+    assert_false(infer_fits(g, over->ids, over->count));
+    assert_true(infer_fits(g, other->ids, other->count)); // the kept ones give way
+    check(infer_slot_end(g, 1));
+    assert_true(infer_fits(g, over->ids, over->count));
+    infer_close(g);
+    arena_destroy(b.a);
+}
+
 // Prompts whose first 18 or 20 tokens are the same: of 15 to 20 the keys are taken over.
 static void test_same_beginning(void **state)
 {
@@ -410,6 +434,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits_side_by_side),
         cmocka_unit_test(test_put_back),
+        cmocka_unit_test(test_kept_pages_are_not_free_as_well),
         cmocka_unit_test(test_same_beginning),
         cmocka_unit_test(test_tables_of_each_text),
     };

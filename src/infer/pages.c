@@ -93,9 +93,10 @@ static int64_t pages_of_others(const infer *g, int64_t b)
     return count;
 }
 
-static int64_t pages_left(const infer *g)
+// Pages that no running sequence has, nor slot `stays` (-1: no other).
+static int64_t pages_left(const infer *g, int64_t stays)
 {
-    for (int64_t b = 0; b < g->slot_count; b++) g->gone[b] = !g->slots[b].is_live;
+    for (int64_t b = 0; b < g->slot_count; b++) g->gone[b] = !g->slots[b].is_live && b != stays;
     return g->pages.unused_count + exec_pages_freed(&g->pages, g->gone);
 }
 
@@ -125,7 +126,7 @@ static status turn_pages(infer *g, int64_t b, bool *has)
     const int64_t needs = exec_pages_of((s->is_back ? s->target : s->length) + 1);
     exec_pages_cut(&g->pages, b, 0);
     s->prompt = 0;
-    while (needs + (s->is_back ? pages_of_others(g, b) : 0) > pages_left(g)) {
+    while (needs + (s->is_back ? pages_of_others(g, b) : 0) > pages_left(g, -1)) {
         const int64_t young = s->is_back ? -1 : holder_find(g, true, true, s->age);
         if (young < 0 && !s->is_back) put_back(g, b);
         if (young < 0) return ST_OK;
@@ -167,9 +168,9 @@ bool infer_fits(infer *g, const int32_t *ids, int64_t count)
     for (int64_t b = 0; b < g->slot_count; b++) {
         if (g->slots[b].is_live && g->slots[b].is_back) return false; // it comes first
     }
-    const int64_t others = pages_of_others(g, -1);
-    if (infer_prompt_find(g, ids, count) >= 0) return others == 0 || others + 1 <= pages_left(g);
-    return exec_pages_of(min_i64(count + 1, g->c.context)) + others <= pages_left(g);
+    const int64_t others = pages_of_others(g, -1), kept = infer_prompt_find(g, ids, count);
+    if (kept >= 0) return others == 0 || others + 1 <= pages_left(g, kept);
+    return exec_pages_of(min_i64(count + 1, g->c.context)) + others <= pages_left(g, -1);
 }
 
 void infer_pages_end(infer *g, int64_t b)
