@@ -3,13 +3,34 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+void serve_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(condition, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+}
+
+bool serve_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t wait_ns)
+{
+    static const int64_t second_ns = 1000000000;
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    const int64_t ns = until.tv_nsec + wait_ns;
+    until.tv_sec += (time_t)(ns / second_ns);
+    until.tv_nsec = (long)(ns % second_ns);
+    return pthread_cond_timedwait(condition, lock, &until) == 0;
+}
 
 status exchange_create(exchange **out)
 {
     exchange *x = calloc(1, sizeof(*x));
     if (x == NULL) return fail(ST_NO_MEMORY, "no memory for a request");
     (void)pthread_mutex_init(&x->lock, NULL);
-    (void)pthread_cond_init(&x->changed, NULL);
+    serve_condition_init(&x->changed);
     x->holders = 1;
     *out = x;
     return ST_OK;
@@ -89,15 +110,24 @@ int exchange_wait(exchange *x, bool *streams)
     return code;
 }
 
-int64_t exchange_take(exchange *x, char *out, int64_t count)
+static bool is_due(const exchange *x)
 {
+    return x->sent < x->answer.count || x->over;
+}
+
+int64_t exchange_take(exchange *x, int64_t wait_ns, char *out, int64_t count)
+{
+    static const char comment[] = ": waiting\n\n"; // between two events, of which all were taken
+    const int64_t length = (int64_t)sizeof(comment) - 1;
+    bool in_time = true;
     (void)pthread_mutex_lock(&x->lock);
-    while (x->sent == x->answer.count && !x->over) {
-        (void)pthread_cond_wait(&x->changed, &x->lock);
+    while (!is_due(x) && (in_time || count < length)) {
+        in_time = serve_condition_wait(&x->changed, &x->lock, wait_ns);
     }
-    const int64_t n = min_i64(count, x->answer.count - x->sent);
-    if (n > 0) memcpy(out, x->answer.items + x->sent, (size_t)n);
-    x->sent += n;
+    const bool waits = !is_due(x);
+    const int64_t n = waits ? length : min_i64(count, x->answer.count - x->sent);
+    if (n > 0) memcpy(out, waits ? comment : x->answer.items + x->sent, (size_t)n);
+    if (!waits) x->sent += n;
     if (x->sent == x->answer.count) x->sent = x->answer.count = 0;
     (void)pthread_mutex_unlock(&x->lock);
     return n;

@@ -40,6 +40,11 @@ typedef struct exchange {
     struct exchange *next; // in the queue
 } exchange;
 
+// A condition whose waits end after a time, whatever becomes of the clock of the day.
+void serve_condition_init(pthread_cond_t *condition);
+// Waits for the condition, with the lock, for so long at most. False: the time is over.
+bool serve_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t wait_ns);
+
 NODISCARD status exchange_create(exchange **out); // with one holder
 void exchange_hold(exchange *x);
 void exchange_drop(exchange *x); // the last holder frees it
@@ -56,8 +61,9 @@ bool exchange_is_gone(exchange *x);
 // ---- the connection's thread --------------------------------------------------------------------
 // Waits for the code; *streams: the rest comes by exchange_take().
 int exchange_wait(exchange *x, bool *streams);
-// Waits for bytes and copies up to `count`; 0: no more come.
-int64_t exchange_take(exchange *x, char *out, int64_t count);
+// Waits for bytes and copies up to `count`; 0: no more come. If a stream has none for wait_ns, it
+// gives a comment, which clients skip.
+int64_t exchange_take(exchange *x, int64_t wait_ns, char *out, int64_t count);
 void exchange_leave(exchange *x); // the client is gone
 
 #endif

@@ -94,8 +94,9 @@ static enum MHD_Result send_error(const serve_http *http, struct MHD_Connection 
 
 static ssize_t more(void *context, uint64_t position, char *out, size_t count)
 {
+    static const int64_t wait_ns = SERVE_COMMENT_S * INT64_C(1000000000);
     (void)position;
-    const int64_t n = exchange_take(context, out, (int64_t)count);
+    const int64_t n = exchange_take(context, wait_ns, out, (int64_t)count);
     return n > 0 ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
 }
 

@@ -1,9 +1,6 @@
 // The model's thread: requests in their order, slots, a token for each sequence in turn.
 #include "serve/job.h"
 
-#include <errno.h>
-#include <time.h>
-
 static int64_t now_ns(const serve *s)
 {
     return s->h->api->monotonic_ns(s->h);
@@ -14,17 +11,13 @@ status serve_open(const host *h, arena *a, const serve_model *model, const serve
 {
     enum { EVENT_BYTES_MAX = 16 << 20 };
     serve *s = NULL;
-    pthread_condattr_t monotonic;
     TRY(arena_new(a, 1, &s));
     *s = (serve){.h = h, .model = *model, .options = *options, .adapter = -1};
     s->options.watches = options->watches || options->reference != NULL;
     s->begin_unix_s = h->api->unix_ns(h) / 1000000000;
     TRY(arena_new(a, infer_slots(model->g), &s->slots));
     (void)pthread_mutex_init(&s->lock, NULL);
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&s->changed, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
+    serve_condition_init(&s->changed);
     TRY(arena_create("event", EVENT_BYTES_MAX, &s->event));
     const status st = serve_http_open(s, a, &s->http);
     if (st != ST_OK) arena_destroy(s->event);
@@ -134,14 +127,7 @@ static exchange *next_request(serve *s)
     enum { WAIT_NS = 100000000 };
     exchange *x = NULL;
     (void)pthread_mutex_lock(&s->lock);
-    if (is_idle(s)) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += WAIT_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        (void)pthread_cond_timedwait(&s->changed, &s->lock, &until);
-    }
+    if (is_idle(s)) (void)serve_condition_wait(&s->changed, &s->lock, WAIT_NS);
     x = s->first;
     if (x != NULL) {
         s->first = x->next;

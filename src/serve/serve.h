@@ -22,8 +22,9 @@ enum {
     SERVE_LIKELY_MAX = 20, // most probable tokens that are told for each token
     SERVE_CONNECTIONS_MAX = 512,
     SERVE_CONNECTIONS_SPARE = 64, // of them are free where any waits for a request
-    SERVE_SILENCE_S = 30,         // a connection that sends nothing for so long is closed
-    SERVE_ARRIVAL_S = 60          // as is one whose request takes longer to arrive
+    SERVE_SILENCE_S = 30,         // a connection that moves nothing for so long is closed
+    SERVE_ARRIVAL_S = 60,         // as is one whose request takes longer to arrive
+    SERVE_COMMENT_S = 10          // a stream without a token for so long gets a comment
 };
 
 // The model and its parts, which are borrowed; the model's thread alone uses them. `g` was opened

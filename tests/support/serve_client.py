@@ -43,7 +43,7 @@ def chat(*messages, **members):
 
 def events(path, body):
     _, text = ask(path, body, raw=True)
-    lines = [l[6:] for l in text.decode().split("\n") if l]
+    lines = [l[6:] for l in text.decode().split("\n") if l.startswith("data: ")] # others are comments
     assert lines[-1] == "[DONE]", lines[-1]
     return [json.loads(l) for l in lines[:-1]]
 
