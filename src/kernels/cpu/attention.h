@@ -72,9 +72,8 @@ typedef struct cpu_attention_tile {
 static inline int64_t attention_page_row(const int32_t *pages, int64_t page, int64_t key,
                                          int64_t *run)
 {
-    const int64_t at = key % page;
-    *run = page - at;
-    return (int64_t)pages[key / page] * page + at;
+    *run = page - key % page;
+    return cpu_page_row(pages, page, key);
 }
 
 // The same in any call.

@@ -172,10 +172,9 @@ static double dot(const float *a, const float *b, int64_t n)
 static int64_t cached_row(const kern_call *c, int64_t n, int64_t s)
 {
     const kern_tensor *pages = &c->in[7];
-    const int64_t b = n / c->seq, page = c->attrs.page;
+    const int64_t b = n / c->seq;
     if (!tensor_has(pages)) return b * c->cache_seq + s;
-    const int32_t *of = cpu_pages_of(pages, b, c->in[4].dims[0]);
-    return (int64_t)of[s / page] * page + s % page;
+    return cpu_page_row(cpu_pages_of(pages, b, c->in[4].dims[0]), c->attrs.page, s);
 }
 
 // Computes y of one head of query n over `keys` cached rows. `work`: scores, the query in the space

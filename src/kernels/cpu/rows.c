@@ -171,9 +171,7 @@ static void append_task(void *context, int64_t index, int thread)
         const kern_tensor *pages = &c->in[2];
         int64_t row = b * c->cache_seq + position;
         if (tensor_has(pages)) {
-            const int64_t page = c->attrs.page;
-            const int32_t *of = cpu_pages_of(pages, b, c->in[1].dims[0]);
-            row = (int64_t)of[position / page] * page + position % page;
+            row = cpu_page_row(cpu_pages_of(pages, b, c->in[1].dims[0]), c->attrs.page, position);
         }
         job->vec->cast(tensor_row(&c->out[0], row), tensor_row(&c->in[0], i), piece.columns);
     }

@@ -52,6 +52,12 @@ static inline const int32_t *cpu_pages_of(const kern_tensor *pages, int64_t sequ
     return (const int32_t *)pages->data + sequence * (pages->dims[0] / sequences);
 }
 
+// Returns the row of a cache with token `at` of the sequence that has these pages.
+static inline int64_t cpu_page_row(const int32_t *pages, int64_t page, int64_t at)
+{
+    return (int64_t)pages[at / page] * page + at % page;
+}
+
 static inline int64_t tensor_int_at(const kern_tensor *t, int64_t row, int64_t column)
 {
     return tensor_int(t, row * tensor_stride(t) + column);
