@@ -8,9 +8,9 @@
 // In strict order a value has the bits that training gives it (model_options.as_training), so the
 // log-probability of a drawn token is that of the training pass.
 #include "assemble/rollouts.h"
-#include "op/zigzag.h"
 
 #include "exec/pages.h"
+#include "op/zigzag.h"
 
 enum { CHUNK_MAX = 256 };
 

@@ -55,8 +55,8 @@ static inline bool infer_table_fits(const infer *g, const infer_held *s, int64_t
 int64_t infer_prompt_find(const infer *g, const int32_t *ids, int64_t count);
 
 // ---- pages.c, where the cache has pages ---------------------------------------------------------
-// The slot gives up its pages and gets those for its prompt: to compute what is
-// behind the first `start`, which are those of slot `from`.
+// The slot gives up its pages and gets those for its prompt. The first `start` tokens are in pages
+// of slot `from`; the others will be computed.
 NODISCARD status infer_pages_begin(infer *g, int64_t b, int64_t from, int64_t start, int64_t count);
 // Returns how many of the prompt's first tokens need not be computed, because slot *from has them.
 int64_t infer_prefix_find(const infer *g, const int32_t *ids, int64_t count, int64_t *from);

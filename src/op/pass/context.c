@@ -78,7 +78,8 @@ static void rows_set(const context_pass *c, op_piece *piece)
     piece->cp_turns = c->how->turns;
 }
 
-// The same of operations that see the rows of all ranks, also where these distribute heads.
+// The same for operations on the rows as the batch has them, which are cut among all ranks, also
+// where attention exchanges rows for heads.
 static void rows_all_set(const context_pass *c, op_piece *piece)
 {
     piece->cp_ways = c->how->ways;

@@ -3,11 +3,10 @@
 //
 // The policy says which tensors are kept: with FULL no result of the block, with SELECTIVE the
 // results of GEMMs and attention (their log-sum-exp too); the losses of answers are kept with both.
-// All other tensors that the backward lists
-// read are recomputed by the nodes that made them, and so on down to kept tensors: the closure is
-// the least set, and its forward order is valid. Random operations draw by counter, so they repeat
-// their results; every kernel gives the same bits for the same inputs, so recomputation changes no
-// bit.
+// All other tensors that the backward lists read are recomputed by the nodes that made them, and so
+// on down to kept tensors: the closure is the least set, and its forward order is valid. Random
+// operations draw by counter, so they repeat their results; every kernel gives the same bits for
+// the same inputs, so recomputation changes no bit.
 #include "op/op_internal.h"
 
 #include <string.h>

@@ -34,12 +34,13 @@ static inline lower_kind lower_kind_of(const lower_input *in, int32_t weight)
     return plan_is_shared_out(&in->r->mesh, &in->m->weights[weight]) ? KIND_EXPERT : KIND_DENSE;
 }
 
-// Ranks among which every sequence is cut. In plans that generate each has sequences of its own.
+// Ranks among which every sequence is cut. In plans that generate each has its own.
 static inline int32_t lower_cp(const plan_request *r)
 {
     const bool draws = r->model->purpose > PURPOSE_EVALUATE;
     return draws ? 1 : plan_mesh_size(&r->mesh, AXIS_CP);
 }
+
 // ZeRO-3: sharded weights are gathered for the layers that read them.
 static inline bool lower_gathers_weights(const plan_request *r)
 {
