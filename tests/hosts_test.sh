@@ -7,6 +7,7 @@ skip() { echo "skipped: $1"; exit 77; }
 [ "$(id -u)" = 0 ] || skip "two hosts need root, for network namespaces"
 command -v ip >/dev/null || skip "two hosts need ip; apt install iproute2"
 ldconfig -p | grep -q 'libucp\.so\.0' || skip "UCX is not on this machine; apt install libucx0"
+"$trireme" doctor 2>/dev/null | tr -s '\n ' ' ' | grep -q 'built without UCX' && skip "this program was built without UCX"
 cd "$dir" || exit 1
 # The leak checker traces its process, which now and then fails beside UCX's threads.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
