@@ -320,9 +320,11 @@ void train_end_write(const host *h, arena *a, const char *run_dir, train_end_wri
     error_take(&kept);
     status st = train_folder_join(h, a, run_dir, &f);
     if (st == ST_OK) st = h->api->path_info(h, f.checkpoints, &info);
-    if (st == ST_OK && info.kind == FILE_KIND_FOLDER && lock_take(&f) == ST_OK) {
+    // Rank 0 may want the lock, and fail without it: another rank takes it only for a reason.
+    bool is_due = st == ST_OK && (who == TRAIN_END_WRITER_FIRST || says_running(&f));
+    if (is_due && info.kind == FILE_KIND_FOLDER && lock_take(&f) == ST_OK) {
         f.reader = false;
-        const bool is_due = who == TRAIN_END_WRITER_FIRST || says_running(&f);
+        is_due = who == TRAIN_END_WRITER_FIRST || says_running(&f);
         if (is_due && train_folder_status(&f, state, exit_code, said) != ST_OK) error_clear();
         train_folder_close(&f);
     }
