@@ -73,6 +73,8 @@ void session_process_put(session *s)
     p->memory_is_fresh = false;
     s->ranks.keeps_state =
         p->state_step > 0 && may_hold(s) && hash128_compare(p->state_key, s->plan_key) == 0;
+    // The job writes over a state that it does not keep, and a loss may come before the load.
+    if (!s->ranks.keeps_state) p->state_step = -1;
 }
 
 void session_process_take(session *s)
