@@ -137,6 +137,7 @@ static status reference_compute(session *s, double *values, int64_t train_count,
     const char *const *entries = NULL;
     int64_t count = 0;
     TRY(train_watch_make(s->a, s->plans.eval, OP_OBJECTIVE, 0, &w));
+    session_process_forget(s); // the weights of the reference replace those that were kept
     TRY(train_job_weights_of(&s->job, s->a, reference_folder(s)));
     if (train_job_has_base(&s->job)) {
         TRY(train_job_adapter_off(&s->job, s->a, reference_folder(s)));
