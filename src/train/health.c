@@ -14,11 +14,9 @@ uint32_t health_see(health *h, const nvml_state *s)
 {
     const bool slowed = s->throttle > 0 && (s->throttle & NVML_THROTTLE_BAD) != 0;
     uint32_t now = 0;
-    if (!h->has_begun) {
-        h->has_begun = true;
-        h->corrected = max_i64(s->ecc_corrected, 0);
-        h->uncorrected = max_i64(s->ecc_uncorrected, 0);
-    }
+    if (!h->has_begun || h->corrected < 0) h->corrected = s->ecc_corrected;
+    if (!h->has_begun || h->uncorrected < 0) h->uncorrected = s->ecc_uncorrected;
+    h->has_begun = true;
     h->throttled = slowed ? h->throttled + 1 : 0;
     if (s->ecc_uncorrected > h->uncorrected) now |= 1u << HEALTH_UNCORRECTED;
     if (s->rows_pending > 0 || s->rows_failed > 0) now |= 1u << HEALTH_ROWS;

@@ -24,7 +24,7 @@ const char *health_finding_name(health_finding f); // "corrected memory errors"
 
 typedef struct health {
     bool has_begun;
-    int64_t corrected, uncorrected; // at the first look
+    int64_t corrected, uncorrected; // at the first look that told them; -1: none has
     int throttled;                  // looks in a row
     uint32_t found;                 // bit f: finding f was made
 } health;

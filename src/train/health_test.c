@@ -24,6 +24,24 @@ static void errors_count_from_the_first_look(void **state)
     assert_int_equal(health_see(&h, &s), 1u << HEALTH_UNCORRECTED);
 }
 
+// A driver that does not tell its counts at first tells those of earlier runs later.
+static void counts_that_come_late_are_of_earlier_runs(void **state)
+{
+    (void)state;
+    health h = {0};
+    nvml_state s = well;
+    s.ecc_corrected = s.ecc_uncorrected = -1;
+    assert_int_equal(health_see(&h, &s), 0);
+    s.ecc_corrected = 1000;
+    s.ecc_uncorrected = 2;
+    assert_int_equal(health_see(&h, &s), 0);
+    s.ecc_uncorrected = -1;
+    assert_int_equal(health_see(&h, &s), 0);
+    s.ecc_uncorrected = 3;
+    s.ecc_corrected = 1000 + HEALTH_CORRECTED;
+    assert_int_equal(health_see(&h, &s), 1u << HEALTH_UNCORRECTED | 1u << HEALTH_TREND);
+}
+
 static void rows_are_found_at_once(void **state)
 {
     (void)state;
@@ -63,6 +81,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_count_from_the_first_look),
+        cmocka_unit_test(counts_that_come_late_are_of_earlier_runs),
         cmocka_unit_test(rows_are_found_at_once),
         cmocka_unit_test(throttling_must_last),
         cmocka_unit_test(what_is_not_known_is_no_finding),
