@@ -51,17 +51,6 @@ static void a_flip_in_a_gradient_is_named(void **state)
     assert_int_equal(fault_arm(NULL), ST_OK);
 }
 
-static hash128 root_of(const char *run)
-{
-    char path[160];
-    ckpt_reader *r = NULL;
-    (void)snprintf(path, sizeof(path), "%s/%s/checkpoints/step-%07d", test_folder, run, STEPS);
-    assert_int_equal(ckpt_reader_open(host_real(), path, &r), ST_OK);
-    const hash128 root = ckpt_reader_root(r);
-    ckpt_reader_close(r);
-    return root;
-}
-
 static void no_false_alarm_in_any_layout(void **state)
 {
     (void)state;
@@ -88,9 +77,9 @@ static void no_false_alarm_in_any_layout(void **state)
                                "determinism.tp_shards=2"};
     run_seen seen = {0};
     assert_int_equal(test_run("one", one, COUNT_OF(one), "auto", &seen, NULL), ST_OK);
-    assert_same(root_of("layout-0"), root_of("one"));
-    assert_same(root_of("layout-2"), root_of("one"));
-    assert_true(root_of("layout-3").low != root_of("one").low);
+    assert_same(root_of("layout-0", STEPS), root_of("one", STEPS));
+    assert_same(root_of("layout-2", STEPS), root_of("one", STEPS));
+    assert_true(root_of("layout-3", STEPS).low != root_of("one", STEPS).low);
 }
 
 int main(void)
