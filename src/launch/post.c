@@ -1,7 +1,7 @@
 // The rank's side of launch_live: a socket through which a process gets its place in each epoch.
 //
 //   launcher -> rank   "c"       the epoch is to end after this step
-//                      "s\n.."      a spare: the others have places
+//                      "s\n.."   a spare: the others have places
 //                      "p RANK RANKS LOCAL LOCALS BLOCK JOB EPOCH ADDRESS\n.."
 //                                a place; descriptors come with it. LOCAL: its number among the
 //                                ranks of its machine; BLOCK: 0 if these make their control block

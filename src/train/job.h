@@ -53,11 +53,11 @@ NODISCARD status train_job_adapter(train_job *job, arena *a);
 NODISCARD status train_job_adapter_off(train_job *job, arena *a, const char *from);
 // Sets the run's first loss scale: for a loaded state of another precision.
 NODISCARD status train_job_scale_reset(train_job *job);
-// Describes the inputs, other than the configuration, that determine the bits of a run: device,
-// backend and kernel level.
 // Predicts the bytes of a GPU that its context, the code of kernels and libraries take outside the
 // arena, by the catalogue's entry of that GPU; 0 on other devices.
 NODISCARD status train_outside_bytes(const host *h, arena *a, const run_config *r, int64_t *out);
+// Describes the inputs, other than the configuration, that determine the bits of a run: device,
+// backend and kernel level.
 NODISCARD status train_job_numerics(const train_job *job, const assemble_options *options, arena *a,
                                     char **out);
 

@@ -31,7 +31,7 @@ typedef struct train_start {
     int ranks;
     const char *transport, *tuning; // transport name and tuning table between ranks; NULL: none
     const char *level;              // kernel level
-    int64_t outside_bytes;          // predicted for a GPU\'s context, code and libraries; 0: none
+    int64_t outside_bytes;          // predicted for a GPU's context, code and libraries; 0: none
     exec_ways ways;                 // of the communications of a step on a GPU
     double flops_per_token, peak_flops;
     const char *warnings; // lines about settings and data, of a dry run; NULL: none
