@@ -515,6 +515,7 @@ status session_plan(session *s, const train_order *order)
 
 status session_start(session *s, const train_order *order)
 {
+    TRY(session_checks_open(s)); // before anything computes
     if (run_config_objective(s->r).kind != OBJECTIVE_NONE) {
         TRY(data_of_run(s));
         train_loader_mesh(s->loader, &s->options.mesh);
@@ -532,7 +533,6 @@ status session_start(session *s, const train_order *order)
     TRY(session_replicas_open(s));
     TRY(session_times_open(s));
     TRY(session_health_open(s));
-    TRY(session_checks_open(s));
     TRY(session_durable_open(s));
     TRY(session_scrub_open(s));
     TRY(session_tasks_open(s));
