@@ -35,10 +35,13 @@ static status threads_advise(const run_config *r, const train_facts *f, text *li
     if (all <= f->cores) return ST_OK;
     TRY(text_add(lines, "kernels.threads = %lld", (long long)r->kernels.threads));
     if (f->ranks > 1) TRY(text_add(lines, " on each of %d ranks", f->ranks));
-    return text_add(lines,
-                    " is more threads than cores, of which this host has %d: they take turns and "
-                    "slow each other; take kernels.threads=%lld\n",
-                    f->cores, (long long)max_i64(f->cores / max_i64(f->ranks, 1), 1));
+    const int64_t fit = max_i64(f->cores / max_i64(f->ranks, 1), 1);
+    TRY(text_add(lines,
+                 " is more threads than cores, of which this host has %d: they take turns and "
+                 "slow each other; take ",
+                 f->cores));
+    if (fit == r->kernels.threads) return text_add(lines, "fewer ranks\n");
+    return text_add(lines, "kernels.threads=%lld\n", (long long)fit);
 }
 
 static status fp8_advise(const run_config *r, const train_facts *f, text *lines)

@@ -8,6 +8,26 @@
 
 #include <cmocka.h>
 
+// More ranks than cores, of one thread each: no number of threads helps.
+static void threads_that_cannot_be_fewer_are_not_advised(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 2; threads++) {
+        arena *a = NULL;
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        run_config r = {0};
+        text lines = {.a = a};
+        r.train.steps = 100;
+        r.kernels.threads = threads;
+        const train_facts facts = {.threads = threads, .ranks = 3, .cores = 2};
+        assert_int_equal(train_advice(&r, &facts, &lines), ST_OK);
+        assert_non_null(lines.bytes);
+        assert_int_equal(strstr(lines.bytes, "take kernels.threads=1\n") != NULL, threads == 2);
+        assert_int_equal(strstr(lines.bytes, "take fewer ranks\n") != NULL, threads == 1);
+        arena_destroy(a);
+    }
+}
+
 static void settings_are_told_of(void **state)
 {
     (void)state;
@@ -84,6 +104,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_are_told_of),
+        cmocka_unit_test(threads_that_cannot_be_fewer_are_not_advised),
         cmocka_unit_test(a_diverging_loss_is_told_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
