@@ -138,7 +138,10 @@ static status lost_say(session *s, const ckpt_entries *lost, const ckpt_entries 
 static status base_of_run(session *s)
 {
     if (!train_job_has_base(&s->job)) return ST_OK;
-    if (s->shares == NULL) TRY(train_job_base(&s->job, s->a));
+    if (s->shares == NULL) {
+        session_process_forget(s); // the adapter is cleared with it
+        TRY(train_job_base(&s->job, s->a));
+    }
     if (!session_is_first(s)) return ST_OK;
     TRY(assemble_base_describe(s->h, s->a, &s->spec, s->r->model.from, s->r->train.seed, &s->base));
     if (s->shares == NULL) return ST_OK;
