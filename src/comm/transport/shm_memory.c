@@ -166,26 +166,20 @@ status shm_region_share(comm_link *link, device *d, void *memory, int64_t bytes,
     int32_t g = 0;
     TRY(fault_point("comm.shm.share"));
     TRY(d->api->peers->share(d, memory, bytes, &share));
+    TRY(region_take(link, bytes, &g));
     (void)pthread_mutex_lock(&link->lock);
-    while (g < BLOCK_REGIONS && link->regions[g].bytes != 0) g++;
-    if (g < BLOCK_REGIONS) {
-        link->regions[g] = (shm_region){.at = memory, .bytes = bytes, .fd = -1, .d = d};
-        if (g >= link->region_count) __atomic_store_n(&link->region_count, g + 1, __ATOMIC_RELEASE);
-        block_region *shown = &link->record->regions[g];
-        shown->fd = -1;
-        shown->bytes = (uint64_t)bytes;
-        shown->at = share.address;
-        shown->share = share;
-        half_put(&shown->users, 0);
-        half_put(&shown->on_device, 1);
-        half_put(&shown->generation, shown->generation + 1);
-        if (link->peering == NULL) link->peering = d;
-    }
+    link->regions[g] = (shm_region){.at = memory, .bytes = bytes, .fd = -1, .d = d};
+    if (g >= link->region_count) __atomic_store_n(&link->region_count, g + 1, __ATOMIC_RELEASE);
+    block_region *shown = &link->record->regions[g];
+    shown->fd = -1;
+    shown->bytes = (uint64_t)bytes;
+    shown->at = share.address;
+    shown->share = share;
+    half_put(&shown->users, 0);
+    half_put(&shown->on_device, 1);
+    half_put(&shown->generation, shown->generation + 1);
+    if (link->peering == NULL) link->peering = d;
     (void)pthread_mutex_unlock(&link->lock);
-    if (g == BLOCK_REGIONS) {
-        return fail(ST_UNSUPPORTED, "a rank may have %d pieces of shared memory",
-                    (int)BLOCK_REGIONS);
-    }
     *region = g;
     return ST_OK;
 }
