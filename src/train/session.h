@@ -274,7 +274,8 @@ NODISCARD status session_health_open(session *s);
 // Returns this rank's new findings (train/health.h), a bit each.
 uint32_t session_health_look(session *s);
 // Lets the rank lose its place because of its GPU, with resilience.straggler = evict. Only once: a
-// new process of the place has the same GPU, unless it is on another host.
+// new process of the place has the same GPU, unless it is on another host. False: it keeps it, as
+// while another rank loses its own.
 bool session_shares_drain(session *s, int64_t rank);
 // Tells the findings of a rank, if this is the first one, and drains the rank.
 NODISCARD status session_health_hear(session *s, int64_t rank, uint32_t found);

@@ -105,6 +105,7 @@ void session_shares_found(session *s, const straggler *x)
     const bool evicts = policy == RUN_STRAGGLER_EVICT && !x->is_well &&
                         (x->cause == STRAGGLER_COMPUTE || x->cause == STRAGGLER_DATA);
     if (x->rank < 0 || s->kept == NULL || (!moves && !evicts)) return;
+    if (s->move.rank >= 0) return; // another rank goes first
     s->move.rank = x->rank;
     s->move.ratio = x->ratio;
 }
@@ -112,8 +113,8 @@ void session_shares_found(session *s, const straggler *x)
 bool session_shares_drain(session *s, int64_t rank)
 {
     struct train_process *p = session_process(s);
-    if (s->r->resilience.straggler != RUN_STRAGGLER_EVICT || s->kept == NULL || p == NULL)
-        return false;
+    const bool may = s->r->resilience.straggler == RUN_STRAGGLER_EVICT && s->kept != NULL;
+    if (!may || p == NULL || s->ranks.hosts == NULL || s->move.rank >= 0) return false;
     for (int i = 0; i < p->drained_count; i++) {
         if (p->drained[i] == rank) return false;
     }
