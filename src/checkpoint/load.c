@@ -244,30 +244,24 @@ static status item_load(loading *l, const state_item *item)
     return ckpt_reader_stream(l->r, t, item_take, &put);
 }
 
-// Whether the device still has the state of this checkpoint: a step that changes anything counts
-// itself first.
+// Whether the device still has the state of this checkpoint.
 static status is_held(const loading *l, bool *out)
 {
-    const ckpt_state *s = l->s;
-    step_block now;
     const ckpt_tensor *t = ckpt_reader_find(l->r, "step/counts");
     const void *bytes = NULL;
     int64_t counts[2]; // applied, skipped
     *out = false;
-    if (s->held_step <= 0 || ckpt_reader_info(l->r)->step != s->held_step) return ST_OK;
     if (t == NULL || t->bytes < (int64_t)sizeof(counts)) return ST_OK;
     TRY(ckpt_reader_data(l->r, t, &bytes));
     memcpy(counts, bytes, sizeof(counts));
-    TRY(exec_read(s->e, plan_table_find(s->run, "step"), 0, &now, (int64_t)sizeof(now)));
-    *out = now.device.applied == counts[0] && now.device.skipped == counts[1];
-    return ST_OK;
+    return state_is_held(l->s, ckpt_reader_info(l->r)->step, counts[0], counts[1], out);
 }
 
 static status all_load(loading *l, bool only_weights)
 {
     const ckpt_state *s = l->s;
     bool holds = false;
-    if (!only_weights) TRY(is_held(l, &holds));
+    if (!only_weights && s->held_step > 0) TRY(is_held(l, &holds));
     if (holds) return step_load(l);
     if (only_weights || s->derived_weights) {
         for (int64_t w = 0; w < s->model->weight_count; w++) {

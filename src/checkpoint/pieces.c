@@ -405,3 +405,13 @@ status ckpt_weight_get(const ckpt_state *s, int64_t weight, float *values)
     free(piece);
     return st;
 }
+
+status state_is_held(const ckpt_state *s, int64_t step, int64_t applied, int64_t skipped, bool *out)
+{
+    step_block now;
+    *out = false;
+    if (s->held_step <= 0 || step != s->held_step) return ST_OK;
+    TRY(exec_read(s->e, plan_table_find(s->run, "step"), 0, &now, (int64_t)sizeof(now)));
+    *out = now.device.applied == applied && now.device.skipped == skipped;
+    return ST_OK;
+}

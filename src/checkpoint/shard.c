@@ -326,19 +326,14 @@ typedef struct gathering {
     uint32_t damaged; // bit i: they are not what they were
 } gathering;
 
-// Whether the device still has the state of this shard: nothing but a step changes it, and a step
-// that changes anything has counted itself first.
+// Whether the device still has the state of this shard.
 static status is_held(const ckpt_sharder *k, const ckpt_shard *own, bool *out)
 {
-    step_block now;
-    const ckpt_state *s = k->s;
     const shard_head *head = head_of(own);
     *out = false;
-    if (s->held_step <= 0 || head->step != s->held_step || head->all != k->all) return ST_OK;
+    if (head->all != k->all) return ST_OK;
     const step_block *then = (const step_block *)(const void *)(own->bytes + head->block_at);
-    TRY(exec_read(s->e, plan_table_find(s->run, "step"), 0, &now, (int64_t)sizeof(now)));
-    *out = now.device.applied == then->device.applied && now.device.skipped == then->device.skipped;
-    return ST_OK;
+    return state_is_held(k->s, head->step, then->device.applied, then->device.skipped, out);
 }
 
 // Every rank learns the heads of all shards.

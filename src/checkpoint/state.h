@@ -54,6 +54,10 @@ plan_piece state_rows_of_expert(const ckpt_state *s, const state_item *item, con
                                 int64_t r, int64_t most);
 bool state_is_same_piece(const plan_piece *x, const plan_piece *y); // false without rows
 bool state_is_here(const ckpt_state *s, const state_item *item);    // at least a part of it
+// Whether the device still has the state of this step, with which so many steps were applied and
+// skipped (ckpt_state.held_step): a step that changes anything counts itself first.
+NODISCARD status state_is_held(const ckpt_state *s, int64_t step, int64_t applied, int64_t skipped,
+                               bool *out);
 
 // Words of the loads of experts in the newest step, behind the step block; 0: the model has none.
 static inline int64_t state_load_words(const ckpt_state *s)
