@@ -1,35 +1,51 @@
-// One table of the numbers of a GPU's state; text and JSON go through it.
+// Text leaves out the numbers that are not known, JSON has null in their places.
 #include "cli/gpu_text.h"
 
 #include <stddef.h>
 #include <string.h>
 
+// "92 of 700 W, "; without a limit, "92 W, ".
+static status add_of(text *out, int64_t now, int64_t most, const char *unit)
+{
+    if (now < 0) return ST_OK;
+    TRY(text_add(out, "%lld ", (long long)now));
+    if (most >= 0) TRY(text_add(out, "of %lld ", (long long)most));
+    return text_add(out, "%s, ", unit);
+}
+
+static int64_t watts(int64_t mw)
+{
+    return mw < 0 ? -1 : (mw + 500) / 1000;
+}
+
+static status add_ecc(const nvml_state *s, text *out)
+{
+    if (s->ecc_on < 0) return text_add(out, "no ECC, ");
+    TRY(text_add(out, "ECC %s", s->ecc_on != 0 ? "on" : "off"));
+    if (s->ecc_corrected >= 0 && s->ecc_uncorrected >= 0) {
+        TRY(text_add(out, ": %lld corrected and %lld uncorrected errors",
+                     (long long)s->ecc_corrected, (long long)s->ecc_uncorrected));
+    }
+    return text_add(out, ", ");
+}
+
 status cli_gpu_text(const nvml_state *s, text *out)
 {
     char why[128];
-    if (s->temperature_c >= 0) TRY(text_add(out, "%lld C, ", (long long)s->temperature_c));
-    if (s->power_cap_mw >= 0) {
-        TRY(text_add(out, "%.0f of %.0f W, ", (double)max_i64(s->power_mw, 0) / 1e3,
-                     (double)s->power_cap_mw / 1e3));
+    TRY(add_of(out, s->temperature_c, -1, "C"));
+    TRY(add_of(out, watts(s->power_mw), watts(s->power_cap_mw), "W"));
+    TRY(add_of(out, s->clock_mhz, s->clock_most_mhz, "MHz"));
+    if (s->memory_clock_mhz >= 0) {
+        TRY(text_add(out, "memory %lld MHz, ", (long long)s->memory_clock_mhz));
     }
-    if (s->clock_mhz >= 0) {
-        TRY(text_add(out, "%lld of %lld MHz, memory %lld MHz, ", (long long)s->clock_mhz,
-                     (long long)s->clock_most_mhz, (long long)s->memory_clock_mhz));
-    }
-    if (s->pcie_generation >= 0) {
+    if (s->pcie_generation >= 0 && s->pcie_width >= 0) {
         TRY(text_add(out, "PCIe %lld x%lld, ", (long long)s->pcie_generation,
                      (long long)s->pcie_width));
     }
     if (s->links >= 0) {
         TRY(text_add(out, "%lld NVLink%s, ", (long long)s->links, text_plural(s->links, "s")));
     }
-    if (s->ecc_on < 0) {
-        TRY(text_add(out, "no ECC, "));
-    } else {
-        TRY(text_add(out, "ECC %s: %lld corrected and %lld uncorrected errors, ",
-                     s->ecc_on != 0 ? "on" : "off", (long long)s->ecc_corrected,
-                     (long long)s->ecc_uncorrected));
-    }
+    TRY(add_ecc(s, out));
     if (s->mig_on > 0) TRY(text_add(out, "MIG on, "));
     nvml_throttle_text(max_i64(s->throttle, 0), why);
     return text_add(out, "throttled: %s", s->throttle < 0 ? "not known" : why);
