@@ -427,18 +427,25 @@ static double peak_flops(const device *base, dtype type)
 // Context, code of kernels and library take some 0.6 GiB of an H100; the rest is for arenas.
 enum { DRIVER_BYTES_PER_RANK = 1 << 30 };
 
-int64_t device_cuda_memory(int64_t local)
+// Describes the first GPU and returns the number of GPUs; 0: there is none, or no driver.
+static int first_gpu(cuda_gpu *out)
 {
     cuda_driver driver;
-    cuda_gpu gpu;
     int count = 0;
     error_record kept;
     error_take(&kept);
     status st = cuda_driver_open(&driver);
     if (st == ST_OK) st = cuda_gpu_count(&driver, &count);
-    if (st == ST_OK) st = cuda_gpu_describe(&driver, 0, &gpu);
+    if (st == ST_OK && count > 0) st = cuda_gpu_describe(&driver, 0, out);
     (void)error_put(&kept);
-    if (st != ST_OK || count < 1) return 0;
+    return st == ST_OK ? count : 0;
+}
+
+int64_t device_cuda_memory(int64_t local)
+{
+    cuda_gpu gpu;
+    const int count = first_gpu(&gpu);
+    if (count < 1) return 0;
     const int64_t sharing = (local + count - 1) / count; // ranks of one GPU
     const int64_t share = gpu.memory_bytes / sharing;
     return share - min_i64(DRIVER_BYTES_PER_RANK, share / 8);
@@ -446,16 +453,8 @@ int64_t device_cuda_memory(int64_t local)
 
 void device_cuda_name(char out[64])
 {
-    cuda_driver driver;
     cuda_gpu gpu;
-    int count = 0;
-    error_record kept;
-    error_take(&kept);
-    status st = cuda_driver_open(&driver);
-    if (st == ST_OK) st = cuda_gpu_count(&driver, &count);
-    if (st == ST_OK && count > 0) st = cuda_gpu_describe(&driver, 0, &gpu);
-    (void)error_put(&kept);
-    (void)snprintf(out, 64, "%s", st == ST_OK && count > 0 ? gpu.name : "");
+    (void)snprintf(out, 64, "%s", first_gpu(&gpu) > 0 ? gpu.name : "");
 }
 
 const device_api device_cuda = {
