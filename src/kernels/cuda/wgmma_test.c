@@ -2,95 +2,23 @@
 // edges on all sides, the same bits in every schedule, and matrices of products by their
 // descriptors.
 #include "fixtures/base/test_part.h"
-#include "fixtures/kernels/backend_fixture.h"
-#include "fixtures/kernels/tensor_fixture.h"
+#include "fixtures/kernels/pair_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
-typedef struct rig {
-    arena *a;
-    backend_run cuda, ref;
-    step_block step;
-} rig;
-
-static void rig_open(rig *r)
+static void pair_begin(backend_pair *p)
 {
-    memset(r, 0, sizeof(*r));
-    must(arena_create("wgmma", 0, &r->a));
-    backend_run_init(&r->cuda, &kern_backend_cuda, KERN_SCALAR, 1);
-    backend_run_init(&r->ref, &kern_backend_ref, KERN_SCALAR, 1);
-    cuda_emulator_sm90(&r->cuda.emulator);
-}
-
-static void rig_close(rig *r)
-{
-    backend_runs_deinit(&r->cuda, 1);
-    backend_runs_deinit(&r->ref, 1);
-    arena_destroy(r->a);
-}
-
-static kern_tensor matrix(rig *r, dtype type, int64_t rows, int64_t columns, int64_t gap, int seed)
-{
-    const int64_t dims[2] = {rows, columns + gap};
-    kern_tensor t = kt_make(r->a, type, 2, dims);
-    t.dims[1] = columns;
-    for (int64_t e = 0; e < kt_elements(&t); e++) kt_put(&t, e, test_uniform(3, seed, e));
-    return t;
-}
-
-static void run(rig *r, const backend_run *on, kern_call call)
-{
-    call.step = &r->step;
-    call.workspace_bytes = kern_workspace_bytes(&on->context, &call);
-    const int64_t dims[1] = {call.workspace_bytes};
-    call.workspace = kt_make(r->a, DTYPE_U8, 1, dims).data;
-    must(kern_run(&on->context, &call));
-}
-
-// Runs the call on `on` with outputs of its own.
-static kern_call run_anew(rig *r, const backend_run *on, const kern_call *call)
-{
-    kern_call c = *call;
-    for (int o = 0; o < OP_MAX_OUT; o++) {
-        if (call->out[o].data == NULL) continue;
-        c.out[o] = kt_make(r->a, call->out[o].type, call->out[o].ndim, call->out[o].dims);
-    }
-    run(r, on, c);
-    return c;
-}
-
-static void compare(const kern_call *want, const kern_call *got, double tolerance, const char *name)
-{
-    for (int o = 0; o < OP_MAX_OUT; o++) {
-        double worst = 0.0, largest = 0.0;
-        for (int64_t e = 0; want->out[o].data != NULL && e < kt_elements(&want->out[o]); e++) {
-            const double a = kt_get(&want->out[o], e), b = kt_get(&got->out[o], e);
-            if (isfinite(a)) largest = fmax(largest, fabs(a));
-            if (a != b) worst = fmax(worst, isnan(a - b) ? HUGE_VAL : fabs(a - b));
-        }
-        if (worst > tolerance * largest) {
-            fail_msg("%s, output %d: off by %g, largest %g", name, o, worst, largest);
-        }
-    }
+    pair_open(p);
+    cuda_emulator_sm90(&p->cuda.emulator);
 }
 
 // By the kernels for capability 9.0 and by ref; and in schedules in which warps starve.
-static kern_call check(rig *r, const kern_call *call, double tolerance, const char *name)
+static kern_call check(backend_pair *p, const kern_call *call, double tolerance, const char *name)
 {
-    const int64_t launches = r->cuda.emulator.launches;
-    const kern_call want = run_anew(r, &r->ref, call), got = run_anew(r, &r->cuda, call);
-    assert_true(r->cuda.emulator.launches > launches);
-    assert_true(r->cuda.emulator.wgmma_launches > 0);
-    compare(&want, &got, tolerance, name);
-    for (uint64_t k = 1; k <= 2; k++) {
-        r->cuda.emulator.schedule = k;
-        const kern_call again = run_anew(r, &r->cuda, call);
-        r->cuda.emulator.schedule = 0;
-        compare(&got, &again, 0.0, name);
-    }
+    const int64_t launches = p->cuda.emulator.launches;
+    const kern_call want = pair_run(p, &p->ref, call), got = pair_run(p, &p->cuda, call);
+    assert_true(p->cuda.emulator.launches > launches);
+    assert_true(p->cuda.emulator.wgmma_launches > 0);
+    pair_compare(&want, &got, tolerance, name);
+    pair_reschedule(p, call, &got, name);
     return want;
 }
 
@@ -102,24 +30,24 @@ typedef struct attention_case {
     int64_t value; // columns of a head of v and y; 0: dim
 } attention_case;
 
-static kern_call forward_call(rig *r, const attention_case *c, dtype type)
+static kern_call forward_call(backend_pair *p, const attention_case *c, dtype type)
 {
     const int64_t rows = c->sequences * c->seq, wide = c->heads * c->dim;
     const int64_t narrow = c->kv_heads * c->dim, value = c->value > 0 ? c->value : c->dim;
-    const kern_tensor q = matrix(r, type, rows, wide, 8, 1),
-                      k = matrix(r, type, rows, narrow, 8, 2);
-    const kern_tensor v = matrix(r, type, rows, c->kv_heads * value, 0, 3);
-    const kern_tensor lse = matrix(r, DTYPE_F32, rows, c->heads, 0, 4);
+    const kern_tensor q = pair_matrix(p, type, rows, wide, 8, 1),
+                      k = pair_matrix(p, type, rows, narrow, 8, 2);
+    const kern_tensor v = pair_matrix(p, type, rows, c->kv_heads * value, 0, 3);
+    const kern_tensor lse = pair_matrix(p, DTYPE_F32, rows, c->heads, 0, 4);
     kern_tensor documents = {.data = NULL}, sinks = {.data = NULL};
-    if (c->documents) documents = kt_make(r->a, DTYPE_I32, 1, &rows);
+    if (c->documents) documents = kt_make(p->a, DTYPE_I32, 1, &rows);
     for (int64_t i = 0; i < rows && c->documents; i++) {
         kt_put(&documents, i, (double)(i / c->seq * 1000 + i % c->seq / 45));
     }
-    if (c->sinks) sinks = kt_make(r->a, DTYPE_F32, 1, &c->heads);
+    if (c->sinks) sinks = kt_make(p->a, DTYPE_F32, 1, &c->heads);
     for (int64_t i = 0; i < c->heads && c->sinks; i++) kt_put(&sinks, i, 0.5 * (double)i);
     kern_call forward = {.code = OP_ATTENTION,
                          .in = {q, k, v, documents, {.data = NULL}, sinks},
-                         .out = {matrix(r, type, rows, c->heads * value, 0, 5), lse},
+                         .out = {pair_matrix(p, type, rows, c->heads * value, 0, 5), lse},
                          .seq = c->seq};
     forward.attrs.heads = (int32_t)c->heads;
     forward.attrs.kv_heads = (int32_t)c->kv_heads;
@@ -132,11 +60,12 @@ static kern_call forward_call(rig *r, const attention_case *c, dtype type)
 }
 
 // Makes the gradient call of a forward call that ran.
-static kern_call backward_call(rig *r, const attention_case *c, const kern_call *forward)
+static kern_call backward_call(backend_pair *p, const attention_case *c, const kern_call *forward)
 {
     const dtype type = forward->in[0].type;
     kern_call backward = *forward;
-    const kern_tensor dy = matrix(r, type, c->sequences * c->seq, forward->out[0].dims[1], 0, 6);
+    const kern_tensor dy =
+        pair_matrix(p, type, c->sequences * c->seq, forward->out[0].dims[1], 0, 6);
     const kern_tensor in[] = {dy,
                               forward->in[0],
                               forward->in[1],
@@ -147,7 +76,8 @@ static kern_call backward_call(rig *r, const attention_case *c, const kern_call 
     backward.code = OP_ATTENTION_BWD;
     memcpy(backward.in, in, sizeof(in));
     for (int o = 0; o < 3; o++) {
-        backward.out[o] = matrix(r, type, forward->in[o].dims[0], forward->in[o].dims[1], 0, 7 + o);
+        backward.out[o] =
+            pair_matrix(p, type, forward->in[o].dims[0], forward->in[o].dims[1], 0, 7 + o);
     }
     return backward;
 }
@@ -166,14 +96,14 @@ static void test_attention(void **state)
         const dtype types[] = {DTYPE_BF16, DTYPE_F16};
         for (int64_t k = 0; k < COUNT_OF(types); k++) {
             if (part_skips(CASES_PART, i, COUNT_OF(cases), k, COUNT_OF(types))) continue;
-            rig r;
-            rig_open(&r);
-            const kern_call call = forward_call(&r, &cases[i], types[k]);
+            backend_pair p;
+            pair_begin(&p);
+            const kern_call call = forward_call(&p, &cases[i], types[k]);
             const double tolerance = types[k] == DTYPE_BF16 ? 0.012 : 0.002;
-            const kern_call want = check(&r, &call, tolerance, cases[i].name);
-            const kern_call backward = backward_call(&r, &cases[i], &want);
-            (void)check(&r, &backward, 1.5 * tolerance, cases[i].name);
-            rig_close(&r);
+            const kern_call want = check(&p, &call, tolerance, cases[i].name);
+            const kern_call backward = backward_call(&p, &cases[i], &want);
+            (void)check(&p, &backward, 1.5 * tolerance, cases[i].name);
+            pair_close(&p);
         }
     }
 }
@@ -212,33 +142,25 @@ static bool same_bits(const kern_call *a, const kern_call *b)
     return true;
 }
 
-static bool is_found(rig *r, const kern_call *call, const kern_call *right, const char *kernel,
-                     const plant *p)
+static bool is_found(backend_pair *p, const kern_call *call, const kern_call *right,
+                     const char *kernel, const plant *planted)
 {
-    cuda_emulator *e = &r->cuda.emulator;
+    cuda_emulator *e = &p->cuda.emulator;
     bool found = false;
     e->mistaken = kernel;
-    e->mistake = p->mistake;
-    e->at = p->at;
+    e->mistake = planted->mistake;
+    e->at = planted->at;
     e->made = 0;
     for (uint64_t schedule = 0; schedule < 4 && !found; schedule++) {
-        kern_call wrong = *call;
-        for (int o = 0; o < OP_MAX_OUT; o++) {
-            if (call->out[o].data == NULL) continue;
-            wrong.out[o] = kt_make(r->a, call->out[o].type, call->out[o].ndim, call->out[o].dims);
-        }
-        wrong.step = &r->step;
-        wrong.workspace_bytes = kern_workspace_bytes(&r->cuda.context, &wrong);
-        const int64_t dims[1] = {wrong.workspace_bytes};
-        wrong.workspace = kt_make(r->a, DTYPE_U8, 1, dims).data;
+        const kern_call wrong = pair_call(p, &p->cuda, call);
         e->schedule = schedule;
-        found = kern_run(&r->cuda.context, &wrong) != ST_OK || !same_bits(right, &wrong);
+        found = kern_run(&p->cuda.context, &wrong) != ST_OK || !same_bits(right, &wrong);
     }
     e->schedule = 0;
     e->mistaken = NULL;
     if (!found) {
         print_error("%s: mistake %d at %d, made %lld times, is not found\n", kernel,
-                    (int)p->mistake, p->at, (long long)e->made);
+                    (int)planted->mistake, planted->at, (long long)e->made);
     }
     return found;
 }
@@ -262,14 +184,14 @@ static const plant dkv_plants[] = {
 };
 
 // Returns how many of the mistakes are not found.
-static int plant_all(rig *r, const kern_call *call, const char *kernel, const plant *plants,
-                     int64_t count)
+static int plant_all(backend_pair *p, const kern_call *call, const char *kernel,
+                     const plant *plants, int64_t count)
 {
     int missed = 0;
-    const kern_call right = run_anew(r, &r->cuda, call);
+    const kern_call right = pair_run(p, &p->cuda, call);
     int64_t planted = 0;
     for (int64_t i = 0; i < count; i += part_of(CASES_PART), planted++) {
-        missed += !is_found(r, call, &right, kernel, &plants[i]);
+        missed += !is_found(p, call, &right, kernel, &plants[i]);
     }
     print_message("%s: %lld mistakes planted, %d not found\n", kernel, (long long)planted, missed);
     return missed;
@@ -284,22 +206,22 @@ static void test_planted_mistakes(void **state)
     // group's results lie otherwise than its queries.
     static const attention_case wide = {"wide", 1, 130, 1, 1, 128, 0, false, false, 0};
     static const plant wide_plants[] = {{CUDA_MISTAKE_LEADING, 8}, {CUDA_MISTAKE_PART_BARRIER, 0}};
-    rig r;
-    rig_open(&r);
-    const kern_call forward = forward_call(&r, &one, DTYPE_BF16);
-    const kern_call wider = forward_call(&r, &wide, DTYPE_BF16);
-    kern_call backward = forward_call(&r, &two, DTYPE_BF16);
-    backward = run_anew(&r, &r.ref, &backward);
-    backward = backward_call(&r, &two, &backward);
-    int missed = plant_all(&r, &forward, "cuda_attention_wgmma_bf16_64", forward_plants,
+    backend_pair p;
+    pair_begin(&p);
+    const kern_call forward = forward_call(&p, &one, DTYPE_BF16);
+    const kern_call wider = forward_call(&p, &wide, DTYPE_BF16);
+    kern_call backward = forward_call(&p, &two, DTYPE_BF16);
+    backward = pair_run(&p, &p.ref, &backward);
+    backward = backward_call(&p, &two, &backward);
+    int missed = plant_all(&p, &forward, "cuda_attention_wgmma_bf16_64", forward_plants,
                            COUNT_OF(forward_plants));
     missed +=
-        plant_all(&r, &wider, "cuda_attention_wgmma_bf16_128", wide_plants, COUNT_OF(wide_plants));
+        plant_all(&p, &wider, "cuda_attention_wgmma_bf16_128", wide_plants, COUNT_OF(wide_plants));
     missed +=
-        plant_all(&r, &backward, "cuda_attention_wgmma_dq_bf16_64", dq_plants, COUNT_OF(dq_plants));
-    missed += plant_all(&r, &backward, "cuda_attention_wgmma_dkv_bf16_64", dkv_plants,
+        plant_all(&p, &backward, "cuda_attention_wgmma_dq_bf16_64", dq_plants, COUNT_OF(dq_plants));
+    missed += plant_all(&p, &backward, "cuda_attention_wgmma_dkv_bf16_64", dkv_plants,
                         COUNT_OF(dkv_plants));
-    rig_close(&r);
+    pair_close(&p);
     assert_int_equal(missed, 0);
 }
 
