@@ -121,20 +121,6 @@ DEV_INLINE int fp8_exponent_of(const cuda_fp8_args *a, const fp8_tile *tile, int
     return tile->exponent[k];
 }
 
-DEV_KERNEL(cuda_fp8_operand, cuda_fp8_args, CUDA_THREADS)
-{
-    fp8_tile *tile = (fp8_tile *)dev_shared();
-    const fp8_place at = fp8_place_of(&a);
-    fp8_exponents(&a, &at, tile);
-    for (int64_t e = dev_thread(); e < at.rows * FP8_SIDE; e += CUDA_THREADS) {
-        const int64_t i = e / FP8_SIDE, j = e % FP8_SIDE;
-        if (j >= at.columns) continue;
-        const float x = dev_load(&a.in, at.row + i, at.column + j);
-        const int k = fp8_exponent_of(&a, tile, i, j);
-        dev_store(&a.out, at.row + i, at.column + j, fp8_rounded(x, k, (fp8_format)a.format));
-    }
-}
-
 // Writes rows of codes, 16 bytes at a time: the summed dim has a multiple of 16 numbers.
 DEV_INLINE void fp8_codes_store(const cuda_fp8_args *a, const fp8_place *at, const fp8_tile *tile)
 {
@@ -169,20 +155,39 @@ DEV_INLINE void fp8_scales_store(const cuda_fp8_args *a, const fp8_place *at, co
     if (a->block == FP8_OF_ALL && is_first) a->scales[0] = fp8_power(-tile->exponent[0]);
 }
 
+// Rounds the numbers of the tile: into the output, or as codes into shared memory.
+DEV_INLINE void fp8_round(const cuda_fp8_args *a, const fp8_place *at, bool codes, fp8_tile *tile)
+{
+    const fp8_format format = (fp8_format)a->format;
+    for (int64_t e = dev_thread(); e < at->rows * FP8_SIDE; e += CUDA_THREADS) {
+        const int64_t i = e / FP8_SIDE, j = e % FP8_SIDE;
+        if (j >= at->columns) continue;
+        const int k = fp8_exponent_of(a, tile, i, j);
+        const float x = dev_load(&a->in, at->row + i, at->column + j);
+        const float rounded = fp8_nearest(x * fp8_power(k), format);
+        if (codes) {
+            const int64_t to = a->transposed ? j * FP8_PITCH + i : i * FP8_PITCH + j;
+            tile->codes[to] = fp8_code(rounded, format);
+        } else {
+            dev_store(&a->out, at->row + i, at->column + j, rounded * fp8_power(-k));
+        }
+    }
+}
+
+DEV_KERNEL(cuda_fp8_operand, cuda_fp8_args, CUDA_THREADS)
+{
+    fp8_tile *tile = (fp8_tile *)dev_shared();
+    const fp8_place at = fp8_place_of(&a);
+    fp8_exponents(&a, &at, tile);
+    fp8_round(&a, &at, false, tile);
+}
+
 DEV_KERNEL(cuda_fp8_codes, cuda_fp8_args, CUDA_THREADS)
 {
     fp8_tile *tile = (fp8_tile *)dev_shared();
     const fp8_place at = fp8_place_of(&a);
     fp8_exponents(&a, &at, tile);
-    for (int64_t e = dev_thread(); e < at.rows * FP8_SIDE; e += CUDA_THREADS) {
-        const int64_t i = e / FP8_SIDE, j = e % FP8_SIDE;
-        if (j >= at.columns) continue;
-        const fp8_format format = (fp8_format)a.format;
-        const float x = dev_load(&a.in, at.row + i, at.column + j);
-        const int k = fp8_exponent_of(&a, tile, i, j);
-        const int64_t to = a.transposed ? j * FP8_PITCH + i : i * FP8_PITCH + j;
-        tile->codes[to] = fp8_code(fp8_nearest(x * fp8_power(k), format), format);
-    }
+    fp8_round(&a, &at, true, tile);
     fp8_scales_store(&a, &at, tile);
     dev_barrier();
     fp8_codes_store(&a, &at, tile);
