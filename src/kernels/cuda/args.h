@@ -5,7 +5,6 @@
 #ifndef KERNELS_CUDA_ARGS_H
 #define KERNELS_CUDA_ARGS_H
 
-#include "device/cuda/tensor_map.h"
 #include "device/peers.h"
 #include "op/op_program.h"
 #include "op/step.h"
@@ -248,12 +247,6 @@ typedef struct cuda_attention_args {
     float scale, dropout, cap;
     int32_t unused;
 } cuda_attention_args;
-
-// With the tiles of operands (attention_*wgmma.cu): of queries, keys, values and dy.
-typedef struct cuda_wgmma_args {
-    cuda_tensor_map maps[4];
-    cuda_attention_args call;
-} cuda_wgmma_args;
 
 // Results over two sets of keys, (N, heads * dim), and their logarithms of sums, (N, heads).
 typedef struct cuda_merge_args {

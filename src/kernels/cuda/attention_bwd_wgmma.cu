@@ -13,7 +13,7 @@
 // while the scores of the next tile are; dk and dv leave no registers for that.
 #include "kernels/cuda/attention_wgmma.h"
 
-enum { WBWD_SIDE = 64, WBWD_TILES = WBWD_SIDE / 8, WBWD_STEPS = WBWD_SIDE / 16 };
+enum { WBWD_TILES = WBWD_SIDE / 8, WBWD_STEPS = WBWD_SIDE / 16 };
 
 // The barriers of a block, at the end of shared memory.
 typedef struct wbwd_barriers {

@@ -4,17 +4,14 @@
 #ifndef KERNELS_CUDA_ATTENTION_WGMMA_H
 #define KERNELS_CUDA_ATTENTION_WGMMA_H
 
+#include "kernels/cuda/args_wgmma.h"
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/dev_sm90.h"
 
 enum {
-    WGMMA_ROWS = 128, // of a block
-    WGMMA_GROUP_ROWS = 64,
-    WGMMA_KEYS = 128, // of a tile
     WGMMA_KEY_TILES = WGMMA_KEYS / 8,
     WGMMA_CONSUMERS = 2 * DEV_GROUP,
-    WGMMA_WARPS = WGMMA_CONSUMERS / DEV_WARP,
-    WGMMA_THREADS = WGMMA_CONSUMERS + DEV_GROUP // with the producer's
+    WGMMA_WARPS = WGMMA_CONSUMERS / DEV_WARP
 };
 
 // Sequences have as many keys as queries here, and places are 32-bit numbers: sums leave few

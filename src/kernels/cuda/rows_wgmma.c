@@ -1,12 +1,9 @@
 // Attention on GPUs of compute capability 9.0: which calls the kernels with groups of warps take,
 // and how they find their tiles (attention_wgmma.cu). All other calls go to mma instructions.
+#include "kernels/cuda/args_wgmma.h"
 #include "kernels/cuda/rows.h"
 
 #include <stdio.h>
-
-// Those of the kernels; bytes of their barriers.
-enum { WGMMA_ROWS = 128, WGMMA_GROUP_ROWS = 64, WGMMA_KEYS = 128, WGMMA_THREADS = 384 };
-enum { WBWD_SIDE = 64, WGMMA_BARRIER_BYTES = 80, WBWD_BARRIER_BYTES = 64 };
 
 int cuda_wgmma_dim(const kern_context *context, const cuda_attention_args *a)
 {
