@@ -10,6 +10,7 @@
 // magnitudes of each step in a list, and takes factors from it as the definition says.
 #include "fixtures/device/fake_cublaslt.h"
 #include "fixtures/kernels/sample_fixture.h"
+#include "fixtures/kernels/tensor_fixture.h"
 #include "kernels/interpret.h"
 
 #include <math.h>
@@ -276,6 +277,36 @@ static void infinities_are_not_hidden(void **state)
 }
 
 // ---- histories ----------------------------------------------------------------------------------
+// A call whose operand has a NaN counts in no column of it, wherever the NaN stands.
+static void nans_are_not_forgotten(void **state)
+{
+    enum { SMALL = 8 };
+    static const int64_t dims[2] = {SMALL, SMALL}, counts_dims[2] = {FP8_OPERANDS, FP8_COLUMNS};
+    backend_run runs[BACKEND_MAX_RUNS];
+    const int count = backend_runs_init(runs, 2);
+    arena *a = NULL;
+    (void)state;
+    must(arena_create("counts", 0, &a));
+    for (int i = 0; i < count * SMALL * SMALL; i += 9) {
+        const backend_run *run = &runs[i / (SMALL * SMALL)];
+        kern_call c = {.code = OP_FP8_COUNTS}; // dy, x, w
+        for (int o = 0; o < FP8_OPERANDS; o++) {
+            c.in[o] = kt_make(a, DTYPE_BF16, 2, dims);
+            for (int64_t e = 0; e < SMALL * SMALL; e++) kt_put(&c.in[o], e, 1.0);
+        }
+        kt_put(&c.in[1], i % (SMALL * SMALL), (double)NAN);
+        c.out[0] = kt_make(a, DTYPE_F32, 2, counts_dims);
+        c.workspace_bytes = kern_workspace_bytes(&run->context, &c);
+        c.workspace = kt_make(a, DTYPE_U8, 1, &c.workspace_bytes).data;
+        must(kern_run(&run->context, &c));
+        assert_true(kt_get(&c.out[0], 0) == 0.0);
+        assert_true(kt_get(&c.out[0], FP8_COLUMNS) == 1.0);
+        assert_true(kt_get(&c.out[0], 2 * FP8_COLUMNS) == 1.0);
+    }
+    arena_destroy(a);
+    backend_runs_deinit(runs, count);
+}
+
 // Returns the largest magnitude of a step's operand: at a different operand large every other step.
 static double size_of(int step, int operand)
 {
@@ -443,6 +474,7 @@ int main(void)
         cmocka_unit_test(experts),
         cmocka_unit_test(histories),
         cmocka_unit_test(infinities_are_not_hidden),
+        cmocka_unit_test(nans_are_not_forgotten),
         cmocka_unit_test(the_library_multiplies_codes),
     };
     return cmocka_run_group_tests_name("fp8", tests, NULL, NULL);

@@ -69,6 +69,14 @@ static inline DEVICE_CODE float fp8_power(int k)
     return fp8_float_of((uint32_t)(k + 127) << 23);
 }
 
+// Returns the larger magnitude. Infinity stands for NaN too, since comparisons would forget a NaN.
+static inline DEVICE_CODE float fp8_larger(float most, float x)
+{
+    const uint32_t bits = fp8_bits_of(x) & 0x7fffffffu;
+    const uint32_t magnitude = bits < 0x7f800000u ? bits : 0x7f800000u;
+    return magnitude > fp8_bits_of(most) ? fp8_float_of(magnitude) : most;
+}
+
 // Returns the k, at most `limit`, for which `most` times 2^k is in the upper half of the
 // format: at most 448 = 0.875 * 2^9 of e4m3, 57344 = 0.875 * 2^16 of e5m2. 0 where most is 0,
 // infinite or NaN.

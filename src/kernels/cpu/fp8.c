@@ -18,11 +18,6 @@ typedef struct fp8_job {
 
 enum { SIDE = FP8_BLOCK_SIZE };
 
-static float larger(float most, float x)
-{
-    return fabsf(x) <= most ? most : fabsf(x); // NaN stays
-}
-
 // Sets the largest magnitude of each row, of each column, or of all of them.
 static void most_of(const fp8_job *job, const int64_t at[2], const int64_t count[2],
                     float most[SIDE])
@@ -33,10 +28,10 @@ static void most_of(const fp8_job *job, const int64_t at[2], const int64_t count
         job->vec->cast(cpu_span_fp32(x), cpu_span_offset(tensor_row(job->from, at[0] + i), at[1]),
                        count[1]);
         if (job->block == FP8_OF_COLUMN) {
-            for (int64_t j = 0; j < count[1]; j++) most[j] = larger(most[j], x[j]);
+            for (int64_t j = 0; j < count[1]; j++) most[j] = fp8_larger(most[j], x[j]);
             continue;
         }
-        for (int64_t j = 0; j < count[1]; j++) all = larger(all, x[j]);
+        for (int64_t j = 0; j < count[1]; j++) all = fp8_larger(all, x[j]);
         most[i] = all;
         if (job->block == FP8_OF_ROW) all = 0.0f;
     }
@@ -132,7 +127,7 @@ static void counts_task(void *context, int64_t index, int thread)
         for (int64_t j = 0; j < job->of->dims[1]; j += SIDE) {
             const int64_t count = min_i64(SIDE, job->of->dims[1] - j);
             job->vec->cast(cpu_span_fp32(x), cpu_span_offset(tensor_row(job->of, i), j), count);
-            for (int64_t k = 0; k < count; k++) most = larger(most, x[k]);
+            for (int64_t k = 0; k < count; k++) most = fp8_larger(most, x[k]);
         }
     }
     job->column[index] = isfinite(most) ? fp8_column(most) : FP8_COLUMNS; // above all others

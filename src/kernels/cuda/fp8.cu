@@ -30,13 +30,6 @@ typedef struct fp8_place {
     int64_t row, column, rows, columns;
 } fp8_place;
 
-// Infinity stands for NaN too, since the larger of a number and NaN is the number.
-DEV_INLINE float fp8_larger(float most, float x)
-{
-    const float magnitude = fabsf(x);
-    return magnitude <= most ? most : magnitude < INFINITY ? magnitude : INFINITY;
-}
-
 DEV_INLINE void fp8_rows(const cuda_fp8_args *a, const fp8_place *at, fp8_tile *tile)
 {
     const int lane = dev_thread() % DEV_WARP;

@@ -8,8 +8,7 @@ static void block_round(const kern_tensor *from, const kern_tensor *to, const in
     float most = 0.0f;
     for (int64_t i = begin[0]; i < end[0]; i++) {
         for (int64_t j = begin[1]; j < end[1]; j++) {
-            const float magnitude = fabsf((float)ref_get(from, i, j));
-            if (!(magnitude <= most)) most = magnitude; // NaN stays
+            most = fp8_larger(most, (float)ref_get(from, i, j));
         }
     }
     const int k = fp8_exponent(most, FP8_E4M3, FP8_EXPONENT_MOST);
@@ -82,8 +81,7 @@ status ref_fp8_counts(const kern_context *context, const kern_call *c)
         float most = 0.0f;
         for (int64_t i = 0; i < t->dims[0]; i++) {
             for (int64_t j = 0; j < t->dims[1]; j++) {
-                const float magnitude = fabsf((float)ref_get(t, i, j));
-                if (!(magnitude <= most)) most = magnitude; // NaN stays
+                most = fp8_larger(most, (float)ref_get(t, i, j));
             }
         }
         for (int j = fp8_column(most); j >= 0; j--) {
