@@ -82,11 +82,11 @@ typedef struct device_stream_times {
 
 // Properties of a device, for reports and for everything that results depend on.
 typedef struct device_facts {
-    const char *name;   // "cpu"
-    const char *level;  // the level of its kernels ("avx512"); bits of bf16 depend on it
-    int units;          // cores that run kernels, or multiprocessors
-    double bytes_per_s; // of its memory, as its maker states it; 0: not known
-    const char *id;     // the number that its maker gave it ("GPU-..."); NULL: it has none
+    const char *name;             // "cpu"
+    const char *level;            // the level of its kernels ("avx512"); bits of bf16 depend on it
+    int units;                    // cores that run kernels, or multiprocessors
+    double bytes_per_s;           // of its memory, as its maker states it; 0: not known
+    const char *id;               // its UUID ("GPU-..."), as NVML knows it too; NULL: it has none
     bool fp8_tensors, fp8_blocks; // products in 8 bits, by the numbers that share a factor
 } device_facts;
 

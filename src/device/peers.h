@@ -22,7 +22,7 @@ enum {
 
 typedef struct device_share {
     unsigned char handle[64]; // of the driver: the piece as other processes open it
-    unsigned char gpu[16];    // which GPU it lies on, by the number that its maker gave it
+    unsigned char gpu[16];    // UUID of the GPU that it lies on
     int64_t offset, bytes;    // of the memory in the piece
     uint64_t address;         // in the owner's process
 } device_share;

@@ -64,7 +64,7 @@ status cuda_gpu_uuid(const cuda_driver *c, int ordinal, char out[CUDA_UUID_BYTES
     int device = 0, used = 0;
     cuda_uuid id;
     TRY(cuda_check(c, c->device_get(&device, ordinal), "a GPU cannot be opened"));
-    TRY(cuda_check(c, c->device_uuid(&id, device), "a GPU has no number"));
+    TRY(cuda_check(c, c->device_uuid(&id, device), "the driver tells no UUID of a GPU"));
     used = snprintf(out, CUDA_UUID_BYTES, "GPU");
     for (int i = 0; i < 16; i++) {
         const bool begins = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;

@@ -22,7 +22,8 @@ static status share(device *base, const void *memory, int64_t bytes, device_shar
     ASSERT(piece < d->piece_count); // memory of this device
     const cuda_address raw = d->pieces[piece].raw;
     TRY(cuda_enter(d));
-    TRY(cuda_check(&d->driver, d->driver.device_uuid(&gpu, d->handle), "the GPU has no number"));
+    TRY(cuda_check(&d->driver, d->driver.device_uuid(&gpu, d->handle),
+                   "the driver tells no UUID of the GPU"));
     TRY(cuda_check(&d->driver, d->driver.ipc_handle(&handle, raw),
                    "the GPU's memory cannot be shared with other processes (comm.transport = auto "
                    "sends it through the host)"));
@@ -44,7 +45,8 @@ static status gpu_find(const cuda_device *d, const device_share *of, int *out)
         cuda_uuid gpu;
         int handle = 0;
         TRY(cuda_check(&d->driver, d->driver.device_get(&handle, i), "a GPU cannot be opened"));
-        TRY(cuda_check(&d->driver, d->driver.device_uuid(&gpu, handle), "a GPU has no number"));
+        TRY(cuda_check(&d->driver, d->driver.device_uuid(&gpu, handle),
+                       "the driver tells no UUID of a GPU"));
         if (memcmp(gpu.bytes, of->gpu, sizeof(of->gpu)) == 0) *out = handle;
     }
     return ST_OK;
