@@ -125,6 +125,14 @@ pair "Muon, context parallelism" 0.0001 optimizer.name=muon -- layout.cp=2
 if [ -n "${CUDA_NIGHT:-}" ]; then # too slow for every day
     pair "fp8 in blocks" 0.02 model.kv_heads=1 train.precision=fp8
     pair "Lion" 0.0001 optimizer.name=lion
+    code "a base model" 0 train base
+    code "as a folder" 0 "$trireme" export base hf
+    shape="model.layers=2 model.dim=32 model.heads=2" over="model.preset=null model.from=hf adapter.rank=4"
+    keys=${keys/$shape/} width=optimizer.lr=0.01
+    for adapter in kind=lora kind=dora; do
+        pair "an adapter, $adapter" 0.0001 $over adapter.$adapter
+    done
+    keys+=" $shape"
     pair "a ring" 0.0001 -- layout.cp=2 layout.cp_ring=true
 fi
 width=

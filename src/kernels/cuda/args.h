@@ -86,6 +86,7 @@ typedef enum cuda_column_kind {
     CUDA_COLUMNS_BIAS,      // of dy
     CUDA_COLUMNS_RMSNORM,   // of dy h r
     CUDA_COLUMNS_LAYERNORM, // of dy (h - mean) r, and of dy
+    CUDA_COLUMNS_MAGNITUDE, // of dy h over the root of the column's r
 } cuda_column_kind;
 typedef struct cuda_column_args {
     cuda_view dy, h, mean, r, out, out_second;
@@ -242,8 +243,7 @@ typedef struct cuda_attention_args {
     int64_t seq, keys, first_sequence, first_head;
     int64_t cp_ways, cp_turns, cp_at, key_at;
     int32_t heads, kv_heads, head_dim, value_dim, window, site;
-    int32_t aligned; // all rows of a head begin at multiples of 16 bytes
-    int32_t ring;
+    int32_t aligned, ring; // aligned: all rows of a head begin at multiples of 16 bytes
     float scale, dropout, cap;
     int32_t unused;
 } cuda_attention_args;

@@ -17,6 +17,7 @@ const kern_backend kern_backend_cuda = {
             [OP_BIAS_DW] = cuda_columns_workspace,
             [OP_RMSNORM_DW] = cuda_columns_workspace,
             [OP_LAYERNORM_DW] = cuda_columns_workspace,
+            [OP_MAGNITUDE_DW] = cuda_columns_workspace,
             [OP_EMBEDDING_DW] = cuda_embedding_dw_workspace,
             [OP_HEAD_LOSS] = cuda_head_loss_workspace,
             [OP_HEAD_STATS] = cuda_head_stats_workspace,

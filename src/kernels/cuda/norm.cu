@@ -213,6 +213,15 @@ DEV_INLINE void column_terms(const cuda_column_args *a, int64_t row, int64_t j,
         for (int k = 0; k < DEV_VECTOR; k++) first[k] += dy[k];
         return;
     }
+    if (a->kind == CUDA_COLUMNS_MAGNITUDE) {
+        float squares[DEV_VECTOR];
+        dev_load_some(&a->h, i, at, left, h);
+        dev_load_some(&a->r, 0, at, left, squares);
+        DEV_UNROLL
+        for (int k = 0; k < DEV_VECTOR; k++)
+            first[k] += dy[k] * h[k] * dev_inverse_length(squares[k]);
+        return;
+    }
     const bool is_layer = a->kind == CUDA_COLUMNS_LAYERNORM;
     const float r = is_layer ? dev_load(&a->r, 0, i) : dev_load(&a->r, i, group);
     const float mean = is_layer ? dev_load(&a->mean, 0, i) : 0.0f;

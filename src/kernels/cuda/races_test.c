@@ -149,6 +149,8 @@ static const plant plants[] = {
     {"cuda_norm", OP_LAYERNORM, 4, CUDA_MISTAKE_SHUFFLE, 14},
     {"cuda_norm", OP_LAYERNORM, 4, CUDA_MISTAKE_LANE, 3},
     {"cuda_norm_dx", OP_RMSNORM_DX, 4, CUDA_MISTAKE_SHUFFLE, 9},
+    {"cuda_column_sums", OP_MAGNITUDE_DW, 4, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_row_squares", OP_ROW_SQUARES, 0, CUDA_MISTAKE_LANE, 1},
     {"cuda_head_rows", OP_HEAD_LOSS, 1, CUDA_MISTAKE_BARRIER, 0},
     {"cuda_head_rows", OP_HEAD_LOSS, 1, CUDA_MISTAKE_LANE, 1},
     {"cuda_head_rows", OP_HEAD_LOSS, 1, CUDA_MISTAKE_SHARED, 0},

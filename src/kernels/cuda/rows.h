@@ -100,6 +100,9 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(LAYERNORM_DX, layernorm_dx)           \
     X(LAYERNORM_DW, layernorm_dw)           \
     X(BIAS_DW, bias_dw)                     \
+    X(ROW_SQUARES, row_squares)             \
+    X(MAGNITUDE, magnitude)                 \
+    X(MAGNITUDE_DW, magnitude_dw)           \
     X(EMBEDDING, embedding)                 \
     X(EMBEDDING_DW, embedding_dw)           \
     X(GATHER, gather)                       \

@@ -148,6 +148,15 @@ status cuda_row_bias_dw(const kern_context *context, const kern_call *call)
     return columns_run(context, call, &args);
 }
 
+status cuda_row_magnitude_dw(const kern_context *context, const kern_call *call)
+{
+    TRY(cuda_call_check(context, call));
+    cuda_column_args args = {.kind = CUDA_COLUMNS_MAGNITUDE,
+                             .h = cuda_view_of(&call->in[1]),
+                             .r = cuda_view_of(&call->in[2])};
+    return columns_run(context, call, &args);
+}
+
 status cuda_row_rmsnorm_dw(const kern_context *context, const kern_call *call)
 {
     TRY(cuda_call_check(context, call));

@@ -181,6 +181,12 @@ DEV_INLINE int64_t dev_index(const cuda_view *t, int64_t i)
     return ((const int64_t *)t->data)[i];
 }
 
+// The inverse of a length, from its square: a row of zeros has no direction.
+DEV_INLINE float dev_inverse_length(float square)
+{
+    return square > 0.0f ? 1.0f / sqrtf(square) : 0.0f;
+}
+
 // ---- activations --------------------------------------------------------------------------------
 DEV_INLINE float dev_sigmoid(float x)
 {
