@@ -129,7 +129,7 @@ if [ -n "${CUDA_NIGHT:-}" ]; then # too slow for every day
     code "as a folder" 0 "$trireme" export base hf
     shape="model.layers=2 model.dim=32 model.heads=2" over="model.preset=null model.from=hf adapter.rank=4"
     keys=${keys/$shape/} width=optimizer.lr=0.01
-    for adapter in kind=lora kind=dora; do
+    for adapter in kind=lora kind=dora "kind=lora adapter.quantize=int8" "kind=dora adapter.quantize=nf4"; do
         pair "an adapter, $adapter" 0.0001 $over adapter.$adapter
     done
     keys+=" $shape"

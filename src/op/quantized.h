@@ -41,11 +41,11 @@ static const float op_nf4_table[16] = {-1.0f,
                                        1.0f};
 
 // Bytes of the codes of `count` columns of a block, and of a block with its scale.
-static inline int64_t op_quant_code_bytes(op_quant kind, int64_t count)
+static inline DEVICE_CODE int64_t op_quant_code_bytes(op_quant kind, int64_t count)
 {
     return kind == QUANT_INT8 ? count : (count + 1) / 2;
 }
-static inline int64_t op_quant_block_bytes(op_quant kind, int64_t count)
+static inline DEVICE_CODE int64_t op_quant_block_bytes(op_quant kind, int64_t count)
 {
     return op_quant_code_bytes(kind, count) + QUANT_SCALE_BYTES;
 }

@@ -21,9 +21,19 @@ typedef struct cuda_magnitude_args {
     cuda_view x, m, squares, y;
 } cuda_magnitude_args;
 
+// ---- weights in few bits (dequantize.cu) --------------------------------------------------------
+// codes: rows of bytes. table: the numbers of nf4.
+typedef struct cuda_dequantize_args {
+    cuda_view codes, w;
+    float table[16];
+    op_quant kind;
+    int32_t unused;
+} cuda_dequantize_args;
+
 #define CUDA_ADAPTER_KERNELS(X)            \
     X(cuda_row_squares, cuda_squares_args) \
-    X(cuda_magnitude, cuda_magnitude_args)
+    X(cuda_magnitude, cuda_magnitude_args) \
+    X(cuda_dequantize, cuda_dequantize_args)
 
 #ifdef __cplusplus
 }

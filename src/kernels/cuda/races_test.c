@@ -151,6 +151,8 @@ static const plant plants[] = {
     {"cuda_norm_dx", OP_RMSNORM_DX, 4, CUDA_MISTAKE_SHUFFLE, 9},
     {"cuda_column_sums", OP_MAGNITUDE_DW, 4, CUDA_MISTAKE_BARRIER, 0},
     {"cuda_row_squares", OP_ROW_SQUARES, 0, CUDA_MISTAKE_LANE, 1},
+    {"cuda_dequantize", OP_DEQUANTIZE, 7, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_dequantize", OP_DEQUANTIZE, 7, CUDA_MISTAKE_SHARED, 0},
     {"cuda_head_rows", OP_HEAD_LOSS, 1, CUDA_MISTAKE_BARRIER, 0},
     {"cuda_head_rows", OP_HEAD_LOSS, 1, CUDA_MISTAKE_LANE, 1},
     {"cuda_head_rows", OP_HEAD_LOSS, 1, CUDA_MISTAKE_SHARED, 0},

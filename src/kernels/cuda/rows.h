@@ -103,6 +103,7 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(ROW_SQUARES, row_squares)             \
     X(MAGNITUDE, magnitude)                 \
     X(MAGNITUDE_DW, magnitude_dw)           \
+    X(DEQUANTIZE, dequantize)               \
     X(EMBEDDING, embedding)                 \
     X(EMBEDDING_DW, embedding_dw)           \
     X(GATHER, gather)                       \
