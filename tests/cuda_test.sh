@@ -8,7 +8,7 @@ library=$(dirname "$trireme")/tests/cuda
 mkdir "$dir/bin"
 cp "$trireme" "$dir/bin/trireme"
 trireme=$dir/bin/trireme
-golden=$(realpath "${TRIREME_SHARED:-../shared}")/golden/models
+golden=$(realpath "${TRIREME_SHARED:-../shared}")/golden/models reward_model=$(realpath tests/support/reward_model.py)
 cd "$dir" || exit 1
 "$trireme" init demo >/dev/null || exit 1
 keys="train.seq=16 train.global_batch=4 model.layers=2 model.dim=32 model.heads=2 eval.every=0
@@ -132,6 +132,8 @@ if [ -n "${CUDA_NIGHT:-}" ]; then # too slow for every day
     for adapter in kind=lora kind=dora "kind=lora adapter.quantize=int8" "kind=dora adapter.quantize=nf4"; do
         pair "an adapter, $adapter" 0.0001 $over adapter.$adapter
     done
+    code "answers" 0 python3 "$reward_model" rm
+    pair "a reward model" 0.0001 model.preset=null model.from=rm train.objective=reward train.seq=24 data.train=rm/train.jsonl data.valid=0 data.tokenizer=rm
     keys+=" $shape"
     pair "a ring" 0.0001 -- layout.cp=2 layout.cp_ring=true
 fi

@@ -1,4 +1,4 @@
-// The arguments of the kernels of adapters (args.h).
+// The arguments of the kernels of adapters and of the head of a reward model (args.h).
 #ifndef KERNELS_CUDA_ARGS_ADAPTERS_H
 #define KERNELS_CUDA_ARGS_ADAPTERS_H
 
@@ -30,10 +30,21 @@ typedef struct cuda_dequantize_args {
     int32_t unused;
 } cuda_dequantize_args;
 
-#define CUDA_ADAPTER_KERNELS(X)            \
-    X(cuda_row_squares, cuda_squares_args) \
-    X(cuda_magnitude, cuda_magnitude_args) \
-    X(cuda_dequantize, cuda_dequantize_args)
+// ---- the head of a reward model (score.cu) ------------------------------------------------------
+// is_here: this rank has the terms of dx.
+typedef struct cuda_score_args {
+    cuda_view x, w, labels, slopes, loss, dx, dw;
+    const step_block *step;
+    double loss_divisor;
+    int32_t accumulate, is_here;
+} cuda_score_args;
+
+#define CUDA_ADAPTER_KERNELS(X)              \
+    X(cuda_row_squares, cuda_squares_args)   \
+    X(cuda_magnitude, cuda_magnitude_args)   \
+    X(cuda_dequantize, cuda_dequantize_args) \
+    X(cuda_score, cuda_score_args)           \
+    X(cuda_score_dw, cuda_score_args)
 
 #ifdef __cplusplus
 }

@@ -128,6 +128,7 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(MUON_UPDATE, muon_update)             \
     X(HEAD_LOSS, head_loss)                 \
     X(HEAD_STATS, head_stats)               \
+    X(SCORE, score)                         \
     X(ATTENTION_MERGE, attention_merge)     \
     X(SINKS_DW, sinks_dw)                   \
     X(ROUTE, route)                         \
