@@ -27,8 +27,8 @@ static void check_rollouts_layout(checker *k)
     const run_config *r = k->r;
     if (r->kernels.device == RUN_DEVICE_CUDA) {
         CONFLICT("rollout.prompts",
-                 "rollout.prompts cannot be used with kernels.device = cuda yet, which has no "
-                 "kernels for drawing");
+                 "rollout.prompts cannot be used with kernels.device = cuda yet; completions are "
+                 "drawn on CPUs");
     }
     if (r->resilience.mode == RUN_RESILIENCE_LIVE) {
         CONFLICT("resilience.mode",

@@ -1,5 +1,5 @@
-// Choice of a token: the cpu kernel, which sorts only candidates that may be drawn, against `ref`,
-// which sorts all.
+// Choice of a token: the kernels of cpu and cuda, which sort only candidates that may be drawn,
+// against `ref`, which sorts all.
 #include "fixtures/kernels/backend_fixture.h"
 #include "fixtures/kernels/tensor_fixture.h"
 #include "kernels/cpu/pool.h"
@@ -39,10 +39,13 @@ static kern_pool *pools[2]; // of 1 and 2 threads
 
 static void run(const char *backend, int threads, memory *m)
 {
-    const kern_context context = {.backend = kern_backend_find(backend),
-                                  .pool = pools[threads - 1],
-                                  .level = kern_level_of_machine()};
+    kern_context context = {.backend = kern_backend_find(backend),
+                            .pool = pools[threads - 1],
+                            .level = kern_level_of_machine()};
     kern_call call = {.code = OP_SAMPLE, .seq = 1};
+    cuda_emulator emulator;
+    cuda_emulator_init(&emulator, 0);
+    if (context.backend->on_gpu) context.queue = &emulator.queue;
     call.in[0] = (kern_tensor){.data = m->logits, .type = m->type, .ndim = 2};
     call.in[1] = (kern_tensor){.data = m->params, .type = DTYPE_F32, .ndim = 2};
     call.in[2] = (kern_tensor){.data = m->draws, .type = DTYPE_I64, .ndim = 1};
@@ -103,6 +106,9 @@ static void compare(memory *m, int64_t draws)
                 run("cpu", threads, m);
                 assert_memory_equal(m->ids, want, sizeof(want));
             }
+            if (d > 0) continue; // emulation is slow
+            run("cuda", 1, m);
+            assert_memory_equal(m->ids, want, sizeof(want));
         }
     }
 }

@@ -23,6 +23,7 @@ const kern_backend kern_backend_cuda = {
             [OP_HEAD_STATS] = cuda_head_stats_workspace,
             [OP_SINKS_DW] = cuda_sinks_dw_workspace,
             [OP_OBJECTIVE] = cuda_objective_workspace,
+            [OP_SAMPLE] = cuda_sample_workspace,
             [OP_PERMUTE] = cuda_permute_workspace,
             [OP_ROUTE_BWD] = cuda_route_bwd_workspace,
             [OP_STEP_ROUTES] = cuda_step_routes_workspace,

@@ -157,6 +157,8 @@ static const plant plants[] = {
     {"cuda_head_rows", OP_HEAD_LOSS, 1, CUDA_MISTAKE_LANE, 1},
     {"cuda_head_rows", OP_HEAD_LOSS, 1, CUDA_MISTAKE_SHARED, 0},
     {"cuda_score", OP_SCORE, 0, CUDA_MISTAKE_LANE, 0},
+    {"cuda_sample", OP_SAMPLE, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_sample", OP_SAMPLE, 0, CUDA_MISTAKE_BARRIER, 1},
     {"cuda_step_loss", OP_STEP_LOSS, 0, CUDA_MISTAKE_BARRIER, 0},
     {"cuda_step_loss", OP_STEP_LOSS, 0, CUDA_MISTAKE_BARRIER, 1},
     {"cuda_grad_norm", OP_GRAD_NORM, 4, CUDA_MISTAKE_BARRIER, 0},

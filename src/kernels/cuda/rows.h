@@ -57,6 +57,7 @@ bool cuda_gemm_is_aligned(const cuda_gemm_args *args);
 int64_t cuda_gemm_side(bool half); // rows and columns of c of a block
 int64_t cuda_gemm_shared(bool half);
 int64_t cuda_objective_workspace(const kern_call *call, int threads);
+int64_t cuda_sample_workspace(const kern_call *call, int threads);
 
 // Attention by products of groups of warps, on GPUs of compute capability 9.0 (attention_wgmma.cu).
 // Returns the columns of a head in tiles, or 0: other kernels compute the call.
@@ -156,6 +157,7 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(BIAS_TOKENS, bias_tokens)             \
     X(BIAS_TOKENS_DW, bias_tokens_dw)       \
     X(BIAS_TOKENS_DS, bias_tokens_ds)       \
+    X(SAMPLE, sample)                       \
     X(ATTENTION, attention)                 \
     X(ATTENTION_BWD, attention_bwd)
 #define CUDA_DECLARE(upper, lower) \
