@@ -8,6 +8,18 @@
 extern "C" {
 #endif
 
+// Where rows of sequences lie in a cache: cache_seq rows of each sequence, or pages of `page` rows,
+// page_count of them for a sequence. Query t of seq stands at position lengths[b] - seq + t.
+typedef struct cuda_cache {
+    cuda_view lengths, pages;
+    int64_t seq, cache_seq, page, page_count;
+} cuda_cache;
+
+typedef struct cuda_append_args {
+    cuda_view x, out;
+    cuda_cache cache;
+} cuda_append_args;
+
 typedef struct cuda_candidate {
     uint32_t order; // falls as the logit rises
     int32_t id;
@@ -20,7 +32,9 @@ typedef struct cuda_sample_args {
     cuda_candidate *candidates;
 } cuda_sample_args;
 
-#define CUDA_GENERATION_KERNELS(X) X(cuda_sample, cuda_sample_args)
+#define CUDA_GENERATION_KERNELS(X)         \
+    X(cuda_cache_append, cuda_append_args) \
+    X(cuda_sample, cuda_sample_args)
 
 #ifdef __cplusplus
 }

@@ -187,6 +187,15 @@ DEV_INLINE float dev_inverse_length(float square)
     return square > 0.0f ? 1.0f / sqrtf(square) : 0.0f;
 }
 
+// The row of a pool of pages that is row `at` of sequence b, which has `each` pages of `page` rows.
+DEV_INLINE int64_t dev_page_row(const cuda_view *pages, int64_t page, int64_t each, int64_t b,
+                                int64_t at, int64_t pool)
+{
+    const int64_t of = dev_index(pages, b * each + at / page);
+    dev_index_check("pages of a cache", b, of, pool / page);
+    return of * page + at % page;
+}
+
 // ---- activations --------------------------------------------------------------------------------
 DEV_INLINE float dev_sigmoid(float x)
 {
