@@ -20,6 +20,16 @@ typedef struct cuda_append_args {
     cuda_cache cache;
 } cuda_append_args;
 
+// Heads of dim columns of q, of which the last `rope` turn, and of `value` columns of y. w: for
+// each head the rows that make its keys of c, and those that make its values.
+typedef struct cuda_latent_cached_args {
+    cuda_view q, w, c, r, positions, table, y;
+    cuda_cache cache;
+    int64_t heads, dim, rope, value;
+    float scale;
+    int32_t interleaved;
+} cuda_latent_cached_args;
+
 typedef struct cuda_candidate {
     uint32_t order; // falls as the logit rises
     int32_t id;
@@ -32,8 +42,9 @@ typedef struct cuda_sample_args {
     cuda_candidate *candidates;
 } cuda_sample_args;
 
-#define CUDA_GENERATION_KERNELS(X)         \
-    X(cuda_cache_append, cuda_append_args) \
+#define CUDA_GENERATION_KERNELS(X)                 \
+    X(cuda_cache_append, cuda_append_args)         \
+    X(cuda_latent_cached, cuda_latent_cached_args) \
     X(cuda_sample, cuda_sample_args)
 
 #ifdef __cplusplus

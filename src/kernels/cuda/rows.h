@@ -158,6 +158,7 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(BIAS_TOKENS_DW, bias_tokens_dw)       \
     X(BIAS_TOKENS_DS, bias_tokens_ds)       \
     X(CACHE_APPEND, cache_append)           \
+    X(LATENT_CACHED, latent_cached)         \
     X(SAMPLE, sample)                       \
     X(ATTENTION, attention)                 \
     X(ATTENTION_BWD, attention_bwd)
