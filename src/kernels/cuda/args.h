@@ -235,13 +235,13 @@ typedef struct cuda_objective_args {
 // Each sequence has seq queries and `keys` rows of keys and values, of which lengths, if given,
 // says how many are there. delta: (N, heads), of the backward pass. value_dim: columns of a head of
 // v and y. cp_ways > 1: queries are those of rank cp_at (op/zigzag.h), keys are gathered rows, or
-// in a ring those of rank key_at.
+// in a ring those of rank key_at. pages, if given: page_count pages of `page` rows of a sequence.
 typedef struct cuda_attention_args {
-    cuda_view q, k, v, y, lse, documents, lengths, sinks, dy, dq, dk, dv;
+    cuda_view q, k, v, y, lse, documents, lengths, sinks, pages, dy, dq, dk, dv;
     float *delta;
     const step_host *step;
     int64_t seq, keys, first_sequence, first_head;
-    int64_t cp_ways, cp_turns, cp_at, key_at;
+    int64_t cp_ways, cp_turns, cp_at, key_at, page, page_count;
     int32_t heads, kv_heads, head_dim, value_dim, window, site;
     int32_t aligned, ring; // aligned: all rows of a head begin at multiples of 16 bytes
     float scale, dropout, cap;

@@ -52,6 +52,9 @@ DEV_INLINE int64_t dev_key_position(const cuda_attention_args *a, int64_t key)
 DEV_INLINE int64_t dev_key_row(const cuda_attention_args *a, const dev_span *s, int64_t key)
 {
     int64_t run = 0;
+    if (a->pages.data != NULL) {
+        return dev_page_row(&a->pages, a->page, a->page_count, s->sequence, key, a->k.rows);
+    }
     if (a->cp_ways <= 1 || a->ring) return s->key_begin + key;
     return s->key_begin + zigzag_row(a->cp_ways, a->cp_turns, s->key_count, key, &run);
 }

@@ -83,7 +83,7 @@ static mma_tiles mma_tiles_of(const kern_context *context, cuda_attention_args *
     static const mma_tiles all[] = {{64, 64, 0}, {128, 128, 0}, {192, 128, 0}, {256, 256, 0}};
     const cuda_view *views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
     a->aligned = 1;
-    if (a->cp_ways > 1) return (mma_tiles){0};
+    if (a->cp_ways > 1 || a->pages.data != NULL) return (mma_tiles){0};
     for (int64_t i = 0; i < COUNT_OF(views); i++) {
         if (views[i]->data == NULL) continue;
         if (views[i]->type == DTYPE_F32 || views[i]->type != a->q.type) return (mma_tiles){0};
@@ -120,9 +120,6 @@ static cuda_shape mma_shape(int64_t rows, int64_t heads, int64_t sequences, int6
 status cuda_row_attention(const kern_context *context, const kern_call *c)
 {
     TRY(attention_check(context, c));
-    if (cuda_has(&c->in[6])) {
-        return fail(ST_UNSUPPORTED, "backend cuda: attention over the pages of a cache");
-    }
     const int64_t sequences = sequences_of(c, &c->in[0]);
     cuda_attention_args args = args_of(c);
     args.q = cuda_view_of(&c->in[0]);
@@ -130,6 +127,9 @@ status cuda_row_attention(const kern_context *context, const kern_call *c)
     args.v = cuda_view_of(&c->in[2]);
     args.documents = cuda_view_of(&c->in[3]);
     args.lengths = cuda_view_of(&c->in[4]);
+    args.pages = cuda_view_of(&c->in[6]);
+    args.page = c->attrs.page;
+    args.page_count = args.pages.columns / max_i64(sequences, 1);
     // A ring has the sink at the rank's own keys.
     if (!args.ring || args.key_at == args.cp_at) args.sinks = cuda_view_of(&c->in[5]);
     args.y = cuda_view_of(&c->out[0]);
