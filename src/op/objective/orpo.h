@@ -25,7 +25,7 @@ static inline DEVICE_CODE void objective_orpo_pair(const op_objective_attrs *a,
     v->d_sum[1] = push / rest[1] / two[1].count;
     v->first = b * m[0];
     v->second = b * m[1];
-    v->correct = v->first > v->second ? 1.0 : v->first == v->second ? 0.5 : 0.0;
+    objective_compare(v);
 }
 
 #endif

@@ -17,7 +17,7 @@ static inline DEVICE_CODE void objective_reward_pair(const op_objective_attrs *a
     v->d_sum[1] = -slope;
     v->first = two[0].sum;
     v->second = two[1].sum;
-    v->correct = gap > 0.0 ? 1.0 : gap == 0.0 ? 0.5 : 0.0;
+    objective_compare(v);
 }
 
 #endif

@@ -57,13 +57,19 @@ static inline DEVICE_CODE bool objective_next(const op_objective_sequence *s, in
     return true;
 }
 
+// Says of first and second which is the higher.
+static inline DEVICE_CODE void objective_compare(objective_verdict *v)
+{
+    v->correct = v->first > v->second ? 1.0 : v->first == v->second ? 0.5 : 0.0;
+}
+
 // The rewards b (S - R) of a pair, and which is the higher.
 static inline DEVICE_CODE void objective_rewards(const op_objective_attrs *a,
                                                  const objective_answer *two, objective_verdict *v)
 {
     v->first = (double)a->beta * (two[0].sum - two[0].reference);
     v->second = (double)a->beta * (two[1].sum - two[1].reference);
-    v->correct = v->first > v->second ? 1.0 : v->first == v->second ? 0.5 : 0.0;
+    objective_compare(v);
 }
 
 // The next pair from row *at on whose first answer has labels; other documents have no loss.
