@@ -476,33 +476,32 @@ status comm_barrier(comm_group *g, const char *site)
     return comm_run(g, &args);
 }
 
+// Runs a communication outside of steps on one buffer.
+static status run_alone(comm_group *g, comm_args args, void *buffer, int64_t count)
+{
+    const comm_item item = {.in = buffer, .out = buffer, .count = count};
+    args.items = &item;
+    args.item_count = 1;
+    args.step = -1;
+    return comm_run(g, &args);
+}
+
 status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dtype type,
                        op_reduction reduction, const char *tensor, const char *site)
 {
-    const comm_item item = {.in = buffer, .out = buffer, .count = count};
     const comm_args args = {.op = COLLECTIVE_ALL_REDUCE,
                             .reduction = reduction,
                             .type = type,
-                            .items = &item,
-                            .item_count = 1,
                             .tensor = tensor,
-                            .site = site,
-                            .step = -1};
-    return comm_run(g, &args);
+                            .site = site};
+    return run_alone(g, args, buffer, count);
 }
 
 status comm_pass(comm_group *g, op_collective op, int root, void *data, int64_t bytes,
                  const char *tensor, const char *site)
 {
     ASSERT(op == COLLECTIVE_BROADCAST || op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE);
-    const comm_item item = {.in = data, .out = data, .count = bytes};
-    const comm_args args = {.op = op,
-                            .type = DTYPE_U8,
-                            .root = root,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = tensor,
-                            .site = site,
-                            .step = -1};
-    return comm_run(g, &args);
+    const comm_args args = {
+        .op = op, .type = DTYPE_U8, .root = root, .tensor = tensor, .site = site};
+    return run_alone(g, args, data, bytes);
 }
