@@ -17,6 +17,15 @@ static int64_t clock_ns(const host *h)
     return now_s * INT64_C(1000000000);
 }
 
+static const host_api api = {.monotonic_ns = clock_ns};
+static const host test_host = {.api = &api};
+
+static void connections_open(serve_connections *l)
+{
+    now_s = 100;
+    assert_int_equal(serve_connections_init(l, &test_host), ST_OK);
+}
+
 enum { MOST = SERVE_CONNECTIONS_MAX - SERVE_CONNECTIONS_SPARE };
 
 typedef struct client {
@@ -46,12 +55,9 @@ static void close_one(serve_connections *l, client *x)
 
 static void a_request_has_a_time_to_arrive_in(void **state)
 {
-    const host_api api = {.monotonic_ns = clock_ns};
-    const host h = {.api = &api};
     serve_connections l;
     (void)state;
-    now_s = 100;
-    assert_int_equal(serve_connections_init(&l, &h), ST_OK);
+    connections_open(&l);
     client slow = connect_one(&l), quick = connect_one(&l);
     serve_connection_works(&l, quick.c, true);
     now_s += SERVE_ARRIVAL_S + 1;
@@ -75,12 +81,9 @@ static void a_request_has_a_time_to_arrive_in(void **state)
 // A request that is refused by its headers is answered before it is whole.
 static void an_answer_begins_the_time_of_the_next_request(void **state)
 {
-    const host_api api = {.monotonic_ns = clock_ns};
-    const host h = {.api = &api};
     serve_connections l;
     (void)state;
-    now_s = 100;
-    assert_int_equal(serve_connections_init(&l, &h), ST_OK);
+    connections_open(&l);
     client refused = connect_one(&l), silent = connect_one(&l);
     now_s += SERVE_ARRIVAL_S;
     serve_connection_works(&l, refused.c, false);
@@ -98,12 +101,10 @@ static void an_answer_begins_the_time_of_the_next_request(void **state)
 
 static void the_one_that_waits_longest_ends_for_a_new_one(void **state)
 {
-    const host_api api = {.monotonic_ns = clock_ns};
-    const host h = {.api = &api};
     serve_connections l;
     static client all[MOST + 2];
     (void)state;
-    assert_int_equal(serve_connections_init(&l, &h), ST_OK);
+    connections_open(&l);
     for (int i = 0; i < MOST; i++) all[i] = connect_one(&l);
     serve_connection_works(&l, all[0].c, true);
     for (int i = 0; i < MOST; i++) assert_false(has_ended(&all[i]));
