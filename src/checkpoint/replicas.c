@@ -13,7 +13,7 @@ struct ckpt_replicas {
     const ckpt_state *s;
     state_list list;
     uint64_t *mine; // [item], then [weight] of gradients
-    int64_t count;
+    int64_t count, ranks;
     const char *memory; // NULL: pieces are copied to `chunk`
     char *chunk;        // STATE_CHUNK_BYTES
     bool *is_hashed;    // [item]
@@ -27,14 +27,32 @@ static bool is_same_piece(const ckpt_replicas *r, int64_t i, int64_t x, int64_t 
     return item->weight >= 0 && state_is_same_piece(&p, &q);
 }
 
-// A piece that no other rank holds is compared with none, so only a recording needs its hash.
-static bool is_wanted(const ckpt_replicas *r, const ckpt_replicas_config *c, int64_t i)
+static bool is_held_twice(const ckpt_replicas *r, int64_t i)
 {
-    if (c->has_all || r->s->places == NULL) return true;
-    for (int64_t y = 0; y < c->ranks; y++) {
+    if (r->s->places == NULL) return r->ranks > 1;
+    for (int64_t y = 0; y < r->ranks; y++) {
         if (y != r->s->rank && is_same_piece(r, i, r->s->rank, y)) return true;
     }
     return false;
+}
+
+// A piece that no other rank holds is compared with none, so only a recording needs its hash.
+static bool is_wanted(const ckpt_replicas *r, const ckpt_replicas_config *c, int64_t i)
+{
+    return c->has_all || r->s->places == NULL || is_held_twice(r, i);
+}
+
+bool ckpt_replicas_compares(const ckpt_replicas *r, int64_t run_row)
+{
+    bool has_any = false;
+    for (int64_t i = 0; i < r->list.count; i++) {
+        const state_item *item = &r->list.items[i];
+        if (item->run_row != run_row || item->weight < 0) continue;
+        if (state_piece(r->s, item, r->s->rank).rows == 0) continue;
+        if (!is_held_twice(r, i)) return false;
+        has_any = true;
+    }
+    return has_any;
 }
 
 status ckpt_replicas_create(const ckpt_replicas_config *config, arena *a, ckpt_replicas **out)
@@ -53,6 +71,7 @@ status ckpt_replicas_create(const ckpt_replicas_config *config, arena *a, ckpt_r
     TRY(arena_new(a, STATE_CHUNK_BYTES, &r->chunk));
     TRY(arena_new(a, r->list.count + 1, &r->is_hashed));
     r->s = s;
+    r->ranks = config->ranks;
     r->memory = config->memory;
     for (int64_t i = 0; i < r->list.count; i++) { // a residual has one holder
         r->is_hashed[i] = r->list.items[i].weight >= 0 && is_wanted(r, config, i);

@@ -346,11 +346,10 @@ static void check_straggler(checker *k)
 static void check_resilience(checker *k)
 {
     const run_config *r = k->r;
-    const bool has_replicas = (r->layout.dp > 1 || r->layout.cp > 1) && r->layout.zero < 3;
-    if (r->sdc.digests > 0 && !has_replicas && !r->searched) {
+    if (r->sdc.digests > 0 && run_config_ranks(r) == 1 && !r->searched) {
         CONFLICT("sdc.digests",
-                 "sdc.digests = %lld has no effect: no two ranks hold the same weights; it needs "
-                 "layout.dp or layout.cp above 1, and layout.zero below 3",
+                 "sdc.digests = %lld needs several ranks: with one rank nothing takes the place of "
+                 "a wrong one",
                  (ll)r->sdc.digests);
     }
     static const char *const of_restart[] = {"resilience.buddy.every", NULL};

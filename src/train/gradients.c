@@ -87,6 +87,7 @@ static status plan_watch(arena *a, const train_gradients *g, const train_watch *
         probes[i].to = copy;
         w->bytes = copy;
     }
+    if (g->rest != NULL) TRY(train_rest_add(g->rest, a, p, &probes, &count));
     exec_probes_set(g->e, p, probes, count);
     return ST_OK;
 }

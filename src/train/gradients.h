@@ -7,6 +7,7 @@
 #ifndef TRAIN_GRADIENTS_H
 #define TRAIN_GRADIENTS_H
 
+#include "train/rest.h"
 #include "train/watch.h"
 
 typedef struct train_gradients {
@@ -15,6 +16,7 @@ typedef struct train_gradients {
     int rank;   // names the fault point "train.gradient.RANK", where tests flip a bit of a gradient
                 // before it is hashed
     uint64_t *hashes; // [weight of the model], valid as long as the plans run
+    const train_rest *rest; // its probes are set too; NULL: none
 } train_gradients;
 
 // Takes the hashes in all later steps of these plans, in addition to the values that each watch

@@ -244,6 +244,7 @@ status session_rebalance(session *s)
     }
     memset(b->loads, 0, (size_t)(b->layers * b->experts) * sizeof(*b->loads));
     if (m.experts == 0) return ST_OK;
+    session_replicas_forget(s);
     TRY(slots_write(s));
     return session_is_first(s) ? moves_tell(s, &m) : ST_OK;
 }

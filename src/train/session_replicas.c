@@ -5,6 +5,8 @@
 #include "train/gradients.h"
 #include "train/session.h"
 
+#include <stdio.h>
+
 // Each rank hashes the gradients that it applies, inside the steps.
 static status gradients_open(session *s)
 {
@@ -13,12 +15,38 @@ static status gradients_open(session *s)
     const train_gradients g = {.e = s->job.e,
                                .base = memory != NULL ? comm_memory_at(memory) : NULL,
                                .rank = comm_rank(s->ranks.all),
-                               .hashes = ckpt_replicas_gradients(s->replicas.own)};
+                               .hashes = ckpt_replicas_gradients(s->replicas.own),
+                               .rest = s->replicas.rest};
     if (!s->objective.is_watched) {
         TRY(arena_new(s->a, s->plans.count, &watches));
         for (int64_t i = 0; i < s->plans.count; i++) watches[i].p = s->plans.all[i];
     }
     return train_gradients_watch(s->a, &g, watches, s->plans.count);
+}
+
+// Each rank hashes what it holds between two updates.
+static status rest_open(session *s)
+{
+    comm_memory *memory = s->job.shared.memory;
+    const plan_table *run = &s->plans.run;
+    bool *is_compared = NULL;
+    TRY(arena_new(s->a, run->count + 1, &is_compared));
+    for (int64_t i = 0; i < run->count; i++) {
+        is_compared[i] = ckpt_replicas_compares(s->replicas.own, i);
+    }
+    const train_rest_config c = {.e = s->job.e,
+                                 .run = run,
+                                 .plans = (const plan *const *)s->plans.all,
+                                 .plan_count = s->plans.count,
+                                 .base = memory != NULL ? comm_memory_at(memory) : NULL,
+                                 .rank = comm_rank(s->ranks.all),
+                                 .is_compared = is_compared};
+    return train_rest_create(&c, s->a, &s->replicas.rest);
+}
+
+void session_replicas_forget(session *s)
+{
+    if (s->replicas.rest != NULL) train_rest_forget(s->replicas.rest);
 }
 
 status session_replicas_open(session *s)
@@ -33,6 +61,7 @@ status session_replicas_open(session *s)
                                       .has_all = session_record_every(s) > 0,
                                       .memory = memory != NULL ? comm_memory_at(memory) : NULL};
     TRY(ckpt_replicas_create(&all, s->a, &s->replicas.own));
+    if (compares) TRY(rest_open(s));
     if (compares) TRY(gradients_open(s));
     const int64_t count = ckpt_replicas_count(s->replicas.own);
     s->replicas.compares = compares;
@@ -78,18 +107,53 @@ static status fault_fail(session *s, const ckpt_replica_fault *f)
                 step, f->name, (long long)f->rank, (long long)f->other);
 }
 
-// Each rank compares its own pieces. All of them look for the one that is wrong only if one sees a
-// difference.
+typedef struct rest_told {
+    char name[PLAN_NAME_BYTES]; // "": nothing has changed
+} rest_told;
+
+// Whether a rank has found that its state changed at rest; then the first of them is named.
+static status rest_fail(session *s)
+{
+    const char *mine = train_rest_found(s->replicas.rest);
+    const int64_t ranks = comm_ranks(s->ranks.all);
+    rest_told own = {{0}}, *all = NULL;
+    TRY(arena_new(s->a, ranks, &all));
+    if (mine != NULL) (void)snprintf(own.name, sizeof(own.name), "%s", mine);
+    const comm_item item = {.in = &own, .out = all, .count = (int64_t)sizeof(own)};
+    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
+                            .type = DTYPE_U8,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = "what has changed at rest",
+                            .site = __func__,
+                            .step = s->step};
+    TRY(comm_run(s->ranks.hosts, &args));
+    for (int64_t i = 0; i < ranks; i++) {
+        if (all[i].name[0] == '\0') continue;
+        s->wrong = i;
+        return fail(ST_CORRUPT,
+                    "step %lld: %s of rank %lld has changed since it was written; a processor or "
+                    "memory of rank %lld has returned a wrong value",
+                    (long long)s->step, all[i].name, (long long)i, (long long)i);
+    }
+    return ST_OK;
+}
+
+// Each rank compares its own pieces, and what it alone holds with what it wrote. All of them look
+// for the one that is wrong only if one sees a difference.
 status session_replicas_check(session *s)
 {
     if (!s->replicas.compares) return ST_OK;
     const int64_t ranks = comm_ranks(s->ranks.all);
     ckpt_replica_fault fault;
     TRY(hashes_exchange(s));
+    TRY(train_rest_verify(s->replicas.rest, false));
     int differs = ckpt_replicas_differ(s->replicas.own, s->replicas.all, ranks);
+    differs = differs || train_rest_found(s->replicas.rest) != NULL;
     TRY(session_agree(s, &differs, "replicas"));
-    if (!differs || !ckpt_replicas_find(s->replicas.own, s->replicas.all, ranks, &fault)) {
-        return ST_OK;
-    }
+    if (!differs) return ST_OK;
+    TRY(train_rest_verify(s->replicas.rest, true));
+    TRY(rest_fail(s));
+    if (!ckpt_replicas_find(s->replicas.own, s->replicas.all, ranks, &fault)) return ST_OK;
     return fault_fail(s, &fault);
 }

@@ -1,0 +1,39 @@
+// Digests of the state at rest: a hash of each weight, master weight and moment of this rank from
+// the update that wrote it to the next one, also where no other rank has a copy to compare with.
+//
+//   step n:  ... update, hash | forward, backward | step n + 1: hash again, compare, update, hash ...
+//                                ^ a bit that flips here is found before the update uses it
+//
+// Both hashes are taken on the compute stream, next to the update. A weight that a collective
+// completes (ZeRO-1 and -2), and one that the run does not train, are hashed by the host between
+// steps. On a device whose memory the host cannot touch, rows are copied to the host first.
+#ifndef TRAIN_REST_H
+#define TRAIN_REST_H
+
+#include "exec/exec.h"
+
+typedef struct train_rest train_rest;
+typedef struct train_rest_config {
+    exec *e;
+    const plan_table *run;
+    const plan *const *plans; // of training steps
+    int64_t plan_count;
+    char *base; // of the device's arena; NULL: the host cannot touch it
+    int rank;   // names the fault point "train.rest.RANK", where tests flip a bit at rest
+    // [row of run] Other ranks hold the same rows, and something compares them after each step.
+    const bool *is_compared;
+} train_rest_config;
+
+// Hashes the state as it is now. The device is idle, here and in the other functions.
+NODISCARD status train_rest_create(const train_rest_config *config, arena *a, train_rest **out);
+// Adds the probes of a plan to its others, in the order of actions and nodes.
+NODISCARD status train_rest_add(const train_rest *r, arena *a, const plan *p, exec_probe **probes,
+                                int64_t *count);
+// Compares what is at rest with its hashes. all: also rows that are compared with other ranks.
+NODISCARD status train_rest_verify(train_rest *r, bool all);
+// Something else has written the state: it is hashed anew by the next train_rest_verify.
+void train_rest_forget(train_rest *r);
+// The name of a row that has changed at rest since the session began; NULL: none has.
+const char *train_rest_found(const train_rest *r);
+
+#endif
