@@ -51,6 +51,41 @@ static void a_flip_in_a_gradient_is_named(void **state)
     assert_int_equal(fault_arm(NULL), ST_OK);
 }
 
+// Each row of rank 1 that no other rank holds changes once, and is named.
+static void rest_is_watched(const char *zero, const char *numerics, const char *wanted)
+{
+    const char *list[8];
+    const int n = config_of(list, "layout.dp=2", zero, numerics, "train.steps=3");
+    bool seen[3] = {false}; // weights, master weights, moments
+    assert_int_equal(fault_arm("train.rest.1=0"), ST_OK);
+    assert_int_equal(ranks_run(zero, list, n, 2, "auto", 0, NULL), ST_OK);
+    const int64_t hits = fault_hits("train.rest.1");
+    assert_true(hits > 0);
+    for (int64_t hit = 1; hit <= hits; hit += 1 + hits / 12) {
+        char fault[64], name[48];
+        (void)snprintf(fault, sizeof(fault), "train.rest.1=%lld", (long long)hit);
+        (void)snprintf(name, sizeof(name), "%.20s-%lld", zero, (long long)hit);
+        assert_int_equal(fault_arm(fault), ST_OK);
+        const status st = ranks_run(name, list, n, 2, "auto", 0, NULL);
+        const char *error = rank_runs[0].error;
+        if (st != ST_CORRUPT) print_error("%s %s: status %d, %s\n", zero, fault, st, error);
+        assert_int_equal(st, ST_CORRUPT);
+        assert_non_null(strstr(error, "of rank 1 has changed since it was written"));
+        assert_int_equal(rank_runs[0].outcome.wrong, 1);
+        const bool is_moment = strstr(error, ": m.") != NULL || strstr(error, ": v.") != NULL;
+        seen[strstr(error, ": master.") != NULL ? 1 : is_moment ? 2 : 0] = true;
+    }
+    for (int i = 0; i < 3; i++) assert_int_equal(seen[i], wanted[i] == '1');
+    assert_int_equal(fault_arm(NULL), ST_OK);
+}
+
+static void a_flip_at_rest_is_named(void **state)
+{
+    (void)state;
+    rest_is_watched("layout.zero=3", "train.precision=bf16", "111");
+    rest_is_watched("layout.zero=1", NULL, "101");
+}
+
 static void no_false_alarm_in_any_layout(void **state)
 {
     (void)state;
@@ -62,6 +97,9 @@ static void no_false_alarm_in_any_layout(void **state)
         {4, {"layout.dp=2", "layout.pp=2", "layout.zero=1", "model.tied=yes"}},
         {4, {"layout.dp=2", "layout.tp=2", "layout.sp=yes", "determinism.tp_shards=2"}},
         {2, {"layout.dp=2", "optimizer.name=muon", "train.batch_ramp=0=4,2=6,4=8"}},
+        {2, {"layout.dp=2", "layout.zero=3", "train.precision=bf16", "optimizer.clip=0.01"}},
+        {2, {"layout.dp=2", "layout.zero=2", "train.precision=fp8", NULL}},
+        {2, {"layout.dp=2", "layout.zero=1", "optimizer.name=muon", "train.batch_ramp=0=4,2=6,4=8"}},
     };
     for (int i = 0; i < COUNT_OF(layouts); i++) {
         const char *list[8], *const *k = layouts[i].keys;
@@ -86,6 +124,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flip_in_a_gradient_is_named),
+        cmocka_unit_test(a_flip_at_rest_is_named),
         cmocka_unit_test(no_false_alarm_in_any_layout),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
