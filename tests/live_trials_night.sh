@@ -3,8 +3,8 @@
 # the second one often meets the recovery from the first. Each trial must end with the digest of the undisturbed run.
 # TRIALS: single faults (1,000); PAIRS (500). A trial whose fault met no running rank is not counted.
 # STOPS (500): a rank is stopped, and goes on after 0.05 to 2.5 s, before or after the others have given it up. FLIPS
-# (2,000): a bit of the state of one of three ranks changes, which must be found before the next commit and
-# attributed to that rank. PRODUCTS (200): a bit of a product of one of three ranks flips, before anything is summed
+# (2,000): a bit of the state of one of three ranks, at each stage of ZeRO, changes, which must be found before the
+# next commit and attributed to that rank. PRODUCTS (200): a bit of a product of one of three ranks flips, before anything is summed
 # over ranks. A flip that rounding could explain may change the weights unseen; one that is found leaves no trace.
 set -u
 . tests/support/named.sh
@@ -17,7 +17,9 @@ timeout 300 "$trireme" train demo/config.yaml run.dir="$dir/calm" $keys >/dev/nu
 timeout 300 "$trireme" train demo/config.yaml run.dir="$dir/calm-experts" $keys $experts >/dev/null 2>&1 || exit 1
 layouts=("layout.dp=2" "layout.dp=2 layout.zero=1" "layout.dp=3 resilience.spares=1"
          "layout.dp=2 layout.pp=2" "layout.dp=4 layout.zero=2 resilience.min_ranks=1"
+         "layout.dp=2 layout.zero=3"
          "$experts layout.dp=4 layout.ep=2 layout.zero=1 moe.rebalance=3 resilience.buddy.ranks=2")
+# Six kinds and seven layouts: each kind meets each layout.
 kinds=(kill stop cut flip pause diskfull)
 field() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p" out; }
 trial() { # NUMBER KINDS EVERY SECONDS
@@ -54,10 +56,10 @@ stopped() { # NUMBER
     wait $!
 }
 flipped() { # NUMBER
-    local rank=$(($1 % 3)) code=0 events
+    local rank=$(($1 % 3)) zero=$(($1 / 3 % 4)) code=0 events
     rm -rf shaken
     echo "0.$((3 + $1 % 6)) flip $rank" >flip
-    timeout 300 "$trireme" chaos demo/config.yaml run.dir="$dir/shaken" $keys sdc.digests=1 resilience.mode=live layout.dp=3 \
+    timeout 300 "$trireme" chaos demo/config.yaml run.dir="$dir/shaken" $keys sdc.digests=1 resilience.mode=live layout.dp=3 layout.zero=$zero \
         --schedule flip --seed "$1" --against calm --json >out 2>err || code=$?
     if [ $code = 0 ] && [ "$(field faults)" = 0 ]; then empty=$((empty + 1)); return; fi
     counted=$((counted + 1))
@@ -65,7 +67,7 @@ flipped() { # NUMBER
     found=$((found + (events > 0)))
     named=$((named + $(grep -c "\"event\": \"sdc\", \"rank\": $rank," shaken/metrics.jsonl)))
     if [ $code = 0 ] && [ "$(field same)" = true ]; then good=$((good + 1)); return; fi
-    echo "replay: flip of rank $rank, seed $1: exit $code"
+    echo "replay: flip of rank $rank, layout.zero=$zero, seed $1: exit $code"
     cat out err | cut -c1-300
 }
 product() { # NUMBER

@@ -31,6 +31,9 @@ printf '0.5 flip\n' >flips
 code "a flipped bit" 0 chaos flipped layout.dp=2 --schedule flips sdc.digests=1
 same "is found and undone" "$(field same)" true
 says "and told" flipped/metrics.jsonl '"event": "sdc".*D005'
+code "a flipped bit of a shard" 0 chaos shard layout.dp=2 layout.zero=3 --schedule flips sdc.digests=1
+same "is undone, though no other rank has it" "$(field same)" true
+says "and told with rank and tensor" shard/metrics.jsonl '"event": "sdc".* of rank [01] has changed since it was written'
 code "without digests it" 8 chaos unseen layout.dp=2 --schedule flips
 same "changes the weights" "$(field same)" false
 same "nothing is left in memory" "$(copies)" 0
@@ -136,8 +139,8 @@ says "are refused by name" err 'buddy has an effect only with resilience.mode = 
 
 code "a key without its mode" 3 train refused resilience.buddy.every=2
 says "is refused" err 'only to resilience.mode = restart'
-code "digests without replicas" 3 train refused sdc.digests=1 layout.dp=2 layout.zero=3
-says "are refused" err 'no two ranks hold the same weights'
+code "digests of one rank" 3 train refused sdc.digests=1
+says "are refused" err 'the run has one rank'
 printf '0.2 explode\n' >plan
 code "an unknown fault" 2 chaos refused --schedule plan
 says "names those there are" err 'kill .ends a rank by SIGKILL., stop'

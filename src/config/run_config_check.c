@@ -348,8 +348,8 @@ static void check_resilience(checker *k)
     const run_config *r = k->r;
     if (r->sdc.digests > 0 && run_config_ranks(r) == 1 && !r->searched) {
         CONFLICT("sdc.digests",
-                 "sdc.digests = %lld needs several ranks: with one rank nothing takes the place of "
-                 "a wrong one",
+                 "sdc.digests = %lld compares what the ranks of a run hold and what they have "
+                 "written; the run has one rank",
                  (ll)r->sdc.digests);
     }
     static const char *const of_restart[] = {"resilience.buddy.every", NULL};

@@ -398,7 +398,8 @@ static const option rows[] = {
     INT("sdc.digests", sdc.digests, "0", 0, 1e12, FREE, "steps",
         .help = "interval between two comparisons of the weights, optimizer state and summed "
                 "gradients that several ranks hold, which finds values that a processor or memory "
-                "has changed; 0 is never"),
+                "has changed; what a rank alone holds, such as shards of ZeRO, is compared with "
+                "what it wrote; 0 is never"),
 
     // ---- model
     OTHER("model.preset", TEXT, model.preset, NULL, FIXED,

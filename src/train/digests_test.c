@@ -1,5 +1,6 @@
 // sdc.digests: a bit that flips in the summed gradient of one rank is found in the same step and
-// named with rank and tensor, and runs without a fault are left alone in every layout.
+// named with rank and tensor, as is one in what a rank alone holds at rest, and runs without a fault
+// are left alone in every layout.
 #include "base/fault.h"
 #include "fixtures/train/test_ranks.h"
 
@@ -91,20 +92,29 @@ static void no_false_alarm_in_any_layout(void **state)
     (void)state;
     static const struct {
         int ranks;
-        const char *keys[4];
+        const char *keys[8];
     } layouts[] = {
         {4, {"layout.dp=2", "layout.tp=2", "determinism.tp_shards=2"}},
         {4, {"layout.dp=2", "layout.pp=2", "layout.zero=1", "model.tied=yes"}},
         {4, {"layout.dp=2", "layout.tp=2", "layout.sp=yes", "determinism.tp_shards=2"}},
         {2, {"layout.dp=2", "optimizer.name=muon", "train.batch_ramp=0=4,2=6,4=8"}},
-        {2, {"layout.dp=2", "layout.zero=3", "train.precision=bf16", "optimizer.clip=0.01"}},
-        {2, {"layout.dp=2", "layout.zero=2", "train.precision=fp8", NULL}},
+        {2,
+         {"layout.dp=2", "layout.zero=3", "train.precision=bf16", "optimizer.clip=0.01",
+          "train.freeze=layers.0.*"}},
+        {2, {"layout.dp=2", "layout.zero=2", "train.precision=fp8", "train.seq=128"}},
         {2, {"layout.dp=2", "layout.zero=1", "optimizer.name=muon", "train.batch_ramp=0=4,2=6,4=8"}},
+        {2,
+         {"layout.dp=2", "layout.zero=3", "policy.spike=skip", "policy.spike.threshold=1.01",
+          "policy.spike.warmup=1"}},
+        {4,
+         {"layout.dp=4", "layout.ep=2", "layout.zero=3", "moe.rebalance=1", "model.experts=4",
+          "model.experts_per_token=2", "model.expert_ffn_dim=8", "model.ffn_dim=0"}},
     };
     for (int i = 0; i < COUNT_OF(layouts); i++) {
-        const char *list[8], *const *k = layouts[i].keys;
+        const char *list[12], *const *k = layouts[i].keys;
         char name[32];
-        const int n = config_of(list, k[0], k[1], k[2], k[3]);
+        int n = config_of(list, k[0], k[1], k[2], k[3]);
+        for (int j = 4; j < COUNT_OF(layouts[i].keys) && k[j] != NULL; j++) list[n++] = k[j];
         (void)snprintf(name, sizeof(name), "layout-%d", i);
         const status st = ranks_run(name, list, n, layouts[i].ranks, "auto", 0, NULL);
         if (st != ST_OK) print_error("%s: %s\n", name, rank_runs[0].error);

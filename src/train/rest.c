@@ -6,7 +6,7 @@
 #include "base/hash.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 enum { CHUNK_BYTES = 1 << 22 };
 
@@ -108,9 +108,10 @@ status train_rest_verify(train_rest *r, bool all)
     return ST_OK;
 }
 
-void train_rest_forget(train_rest *r)
+status train_rest_renew(train_rest *r)
 {
     for (int64_t i = 0; i < r->run->count; i++) r->rows[i].is_sealed = false;
+    return train_rest_verify(r, false);
 }
 
 const char *train_rest_found(const train_rest *r)
@@ -209,39 +210,49 @@ static exec_probe probe_of(rest_row *w, place_in_plan at, device_host_fn call)
     return x;
 }
 
-static bool is_later(const exec_probe *x, const exec_probe *y)
+typedef struct ordered_probe {
+    exec_probe probe;
+    int64_t order;
+} ordered_probe;
+
+// By place in the plan; what was added first stays first.
+static int probes_compare(const void *left, const void *right)
 {
-    return x->action != y->action ? x->action > y->action : x->node > y->node;
+    const ordered_probe *x = left, *y = right;
+    if (x->probe.action != y->probe.action) return x->probe.action < y->probe.action ? -1 : 1;
+    if (x->probe.node != y->probe.node) return x->probe.node < y->probe.node ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
 }
 
-// Stable: what was added first stays first.
-static void probe_insert(exec_probe *probes, int64_t *count, exec_probe x)
+static void probe_add(ordered_probe *list, int64_t *count, exec_probe x)
 {
-    int64_t at = (*count)++;
-    for (; at > 0 && is_later(&probes[at - 1], &x); at--) probes[at] = probes[at - 1];
-    probes[at] = x;
+    list[*count] = (ordered_probe){.probe = x, .order = *count};
+    (*count)++;
 }
 
 status train_rest_add(const train_rest *r, arena *a, const plan *p, exec_probe **probes,
                       int64_t *count)
 {
+    const int64_t rows = r->run->count, before = *count;
     row_writes *writes = NULL;
-    exec_probe *all = NULL;
-    TRY(arena_new(a, r->run->count + 1, &writes));
-    TRY(arena_new(a, *count + 2 * r->run->count + 1, &all));
-    for (int64_t i = 0; i < *count; i++) all[i] = (*probes)[i];
+    ordered_probe *list = NULL;
+    TRY(arena_new(a, rows + 1, &writes));
+    TRY(arena_new(a, before + 2 * rows + 1, &list));
+    *count = 0;
+    for (int64_t i = 0; i < before; i++) probe_add(list, count, (*probes)[i]);
     writes_find(r, p, writes);
-    for (int64_t i = 0; i < r->run->count; i++) {
+    for (int64_t i = 0; i < rows; i++) {
         rest_row *w = &r->rows[i];
+        const row_writes *x = &writes[i];
         if (w->all == NULL || !w->is_wanted) continue;
-        if (writes[i].before.action >= 0) {
-            probe_insert(all, count, probe_of(w, writes[i].before, row_check));
-        }
-        if (writes[i].last.action >= 0 && !w->is_completed) {
-            probe_insert(all, count, probe_of(w, writes[i].last, row_seal));
+        if (x->before.action >= 0) probe_add(list, count, probe_of(w, x->before, row_check));
+        if (x->last.action >= 0 && !w->is_completed) {
+            probe_add(list, count, probe_of(w, x->last, row_seal));
         }
     }
-    *probes = all;
+    qsort(list, (size_t)*count, sizeof(*list), probes_compare);
+    TRY(arena_new(a, *count + 1, probes));
+    for (int64_t i = 0; i < *count; i++) (*probes)[i] = list[i].probe;
     return ST_OK;
 }
 

@@ -31,8 +31,8 @@ NODISCARD status train_rest_add(const train_rest *r, arena *a, const plan *p, ex
                                 int64_t *count);
 // Compares what is at rest with its hashes. all: also rows that are compared with other ranks.
 NODISCARD status train_rest_verify(train_rest *r, bool all);
-// Something else has written the state: it is hashed anew by the next train_rest_verify.
-void train_rest_forget(train_rest *r);
+// Something else than a step has written the state, which is hashed anew.
+NODISCARD status train_rest_renew(train_rest *r);
 // The name of a row that has changed at rest since the session began; NULL: none has.
 const char *train_rest_found(const train_rest *r);
 

@@ -229,7 +229,6 @@ NODISCARD status session_records_open(session *s);
 // ST_CORRUPT: it differs. Collective.
 NODISCARD status session_replicas_open(session *s);
 NODISCARD status session_replicas_check(session *s);
-void session_replicas_forget(session *s); // experts have moved: the state at rest is another
 // Hashes of all ranks' pieces, [ranks][count]. Collective.
 NODISCARD status session_hashes(session *s, const uint64_t **all);
 // session_checks.c: sdc.abft. own: the products that this rank has repaired. see: the first rank

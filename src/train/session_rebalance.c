@@ -10,6 +10,7 @@
 #include "train/rebalance.h"
 
 #include "base/fault.h"
+#include "train/rest.h"
 #include "train/session.h"
 
 #include <math.h>
@@ -237,14 +238,16 @@ static status slots_write(session *s)
 status session_rebalance(session *s)
 {
     rebalance *b = s->rebalance;
+    train_rest *rest = s->replicas.rest;
     moves m = {0};
     if (b == NULL || s->step == 0 || s->step % s->r->moe.rebalance != 0) return ST_OK;
+    if (rest != NULL) TRY(train_rest_verify(rest, false));
     for (int32_t i = 0; i < b->layers; i++) {
         if (model_has_experts(&s->spec, i)) TRY(layer_rebalance(s, i, &m));
     }
     memset(b->loads, 0, (size_t)(b->layers * b->experts) * sizeof(*b->loads));
     if (m.experts == 0) return ST_OK;
-    session_replicas_forget(s);
+    if (rest != NULL) TRY(train_rest_renew(rest));
     TRY(slots_write(s));
     return session_is_first(s) ? moves_tell(s, &m) : ST_OK;
 }

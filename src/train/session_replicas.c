@@ -1,7 +1,8 @@
 // sdc.digests: the ranks compare the state that several of them hold, and the gradients of all
-// steps since the session began. A difference means that a processor or memory has returned a wrong
-// value. They also do so after each copy for a checkpoint was taken and before it is written, so a
-// value that changes at any time is in no checkpoint, or stops the run first.
+// steps since the session began; what a rank alone holds it compares with what it wrote
+// (train/rest.h). A difference means that a processor or memory has returned a wrong value. They
+// also do so after each copy for a checkpoint was taken and before it is written, so a value that
+// changes at any time is in no checkpoint, or stops the run first.
 #include "train/gradients.h"
 #include "train/session.h"
 
@@ -42,11 +43,6 @@ static status rest_open(session *s)
                                  .rank = comm_rank(s->ranks.all),
                                  .is_compared = is_compared};
     return train_rest_create(&c, s->a, &s->replicas.rest);
-}
-
-void session_replicas_forget(session *s)
-{
-    if (s->replicas.rest != NULL) train_rest_forget(s->replicas.rest);
 }
 
 status session_replicas_open(session *s)
@@ -146,8 +142,8 @@ status session_replicas_check(session *s)
     if (!s->replicas.compares) return ST_OK;
     const int64_t ranks = comm_ranks(s->ranks.all);
     ckpt_replica_fault fault;
+    TRY(train_rest_verify(s->replicas.rest, false)); // first: what it hashes anew is compared below
     TRY(hashes_exchange(s));
-    TRY(train_rest_verify(s->replicas.rest, false));
     int differs = ckpt_replicas_differ(s->replicas.own, s->replicas.all, ranks);
     differs = differs || train_rest_found(s->replicas.rest) != NULL;
     TRY(session_agree(s, &differs, "replicas"));
