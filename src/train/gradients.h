@@ -15,7 +15,7 @@ typedef struct train_gradients {
     char *base; // of the device's arena; NULL: the host cannot touch it
     int rank;   // names the fault point "train.gradient.RANK", where tests flip a bit of a gradient
                 // before it is hashed
-    uint64_t *hashes; // [weight of the model], valid as long as the plans run
+    uint64_t *hashes;       // [weight of the model], valid as long as the plans run
     const train_rest *rest; // its probes are set too; NULL: none
 } train_gradients;
 
