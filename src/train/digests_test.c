@@ -1,5 +1,5 @@
 // sdc.digests: a bit that flips in the summed gradient of one rank is found in the same step and
-// named with rank and tensor, as is one in what a rank alone holds at rest, and runs without a fault
+// named with rank and tensor, as is one in what a rank alone holds at rest. Runs without a fault
 // are left alone in every layout.
 #include "base/fault.h"
 #include "fixtures/train/test_ranks.h"

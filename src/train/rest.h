@@ -1,8 +1,8 @@
 // Digests of the state at rest: a hash of each weight, master weight and moment of this rank from
 // the update that wrote it to the next one, also where no other rank has a copy to compare with.
 //
-//   step n:  ... update, hash | forward, backward | step n + 1: hash again, compare, update, hash ...
-//                                ^ a bit that flips here is found before the update uses it
+//   step n: ..., update, hash | forward, backward | step n + 1: hash, compare, update, hash, ...
+//                               ^ a bit that flips here is found before the update uses it
 //
 // Both hashes are taken on the compute stream, next to the update. A weight that a collective
 // completes (ZeRO-1 and -2), and one that the run does not train, are hashed by the host between
