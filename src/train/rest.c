@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { CHUNK_BYTES = 1 << 22 };
 
@@ -14,18 +15,21 @@ typedef struct rest_row {
     train_rest *all;
     int64_t row, bytes;
     uint64_t hash;
+    bool is_residual;    // of compression, which a collective reads and writes
     bool is_sealed;      // the row has had this hash since it was written
     bool is_wanted;      // its hash is checked in steps
     bool is_written;     // some plan writes it
     bool is_completed;   // by a collective, or piece by piece: no single node has written all
     const char *in_step; // the bytes in a step: in the device's memory, or in the copy
+    char *copy;          // of the row in a step, if the host cannot touch the device's memory
 } rest_row;
 
 struct train_rest {
     exec *e;
     const plan_table *run;
     char *base;
-    char *copy; // of a row, if the host cannot touch the device's memory
+    char *copy; // of a row, if the host cannot touch the device's memory; in a step the compute
+                // stream's, so a residual has one of its own
     char fault[32];
     const bool *is_compared;
     rest_row *rows; // [row of run]; all == NULL: no state
@@ -92,13 +96,20 @@ static status row_hash_at_rest(const rest_row *w, uint64_t *out)
     return ST_OK;
 }
 
-status train_rest_verify(train_rest *r, bool all)
+// A row that steps write and seal is compared by the next step.
+static bool is_due(const train_rest *r, const rest_row *w, train_rest_rows which)
+{
+    if (w->all == NULL || (w->is_written && !w->is_wanted)) return false;
+    if (!w->is_sealed || which == REST_ALL) return true;
+    return !r->is_compared[w->row] && (which == REST_LONE || !w->is_written);
+}
+
+status train_rest_verify(train_rest *r, train_rest_rows which)
 {
     for (int64_t i = 0; i < r->run->count; i++) {
         rest_row *w = &r->rows[i];
-        const bool is_due = !w->is_sealed || !r->is_compared[i] || all;
         uint64_t hash = 0;
-        if (w->all == NULL || !is_due || (w->is_written && !w->is_wanted)) continue;
+        if (!is_due(r, w, which)) continue;
         if (w->is_sealed) flip_perhaps(w);
         TRY(row_hash_at_rest(w, &hash));
         if (w->is_sealed) row_compare(w, hash);
@@ -111,7 +122,7 @@ status train_rest_verify(train_rest *r, bool all)
 status train_rest_renew(train_rest *r)
 {
     for (int64_t i = 0; i < r->run->count; i++) r->rows[i].is_sealed = false;
-    return train_rest_verify(r, false);
+    return train_rest_verify(r, REST_NEW);
 }
 
 const char *train_rest_found(const train_rest *r)
@@ -127,7 +138,7 @@ typedef struct place_in_plan {
 
 typedef struct row_writes {
     place_in_plan before; // the node of the compute stream before the first one that writes
-    place_in_plan last;   // the last one that writes
+    place_in_plan last;   // the node, or the sum of a residual, that writes last
     bool is_completed;
 } row_writes;
 
@@ -172,17 +183,46 @@ static void comm_add(const train_rest *r, const plan *p, const plan_comm *c, row
     }
 }
 
+// The last node of the compute stream that an action waits for; -1: it waits for none.
+static place_in_plan node_before(const plan *p, const plan_action *a)
+{
+    int32_t last = -1;
+    for (int32_t i = 0; i < a->waits_count; i++) {
+        const int32_t on = p->waits[a->waits_begin + i];
+        if (on < 0 || p->actions[on].stream != STREAM_COMPUTE) continue;
+        if (p->actions[on].ops_count > 0 && on > last) last = on;
+    }
+    return (place_in_plan){last, last >= 0 ? p->actions[last].ops_count - 1 : -1};
+}
+
+// A sum that is compressed reads the residual and writes it, once a step, after it has waited for
+// the gradients. first: what comes before all sums.
+static void residual_add(const train_rest *r, const plan *p, int32_t action, place_in_plan first,
+                         row_writes *writes)
+{
+    bool is_part = false;
+    const plan_comm *c = &p->comms[p->actions[action].comm];
+    const int64_t row = c->compressed ? state_row_of(r, p, c->feedback, &is_part) : -1;
+    if (row < 0) return;
+    const place_in_plan before = node_before(p, &p->actions[action]);
+    if (writes[row].last.action < 0) writes[row].before = before.action >= 0 ? before : first;
+    writes[row].last = (place_in_plan){action, 0};
+}
+
 // Finds the writes of a plan, [row of run]. A row that a collective writes before any node has no
 // place where it can be checked, because the collective may be early.
 static void writes_find(const train_rest *r, const plan *p, row_writes *writes)
 {
-    place_in_plan before = {-1, -1};
+    place_in_plan before = {-1, -1}, first = before;
     for (int64_t i = 0; i < r->run->count; i++) {
         writes[i] = (row_writes){.before = {-1, -1}, .last = {-1, -1}};
     }
     for (int32_t i = 0; i < p->action_count; i++) {
         const plan_action *a = &p->actions[i];
-        if (a->kind == ACTION_COMMUNICATE) comm_add(r, p, &p->comms[a->comm], writes);
+        if (a->kind == ACTION_COMMUNICATE) {
+            comm_add(r, p, &p->comms[a->comm], writes);
+            residual_add(r, p, i, first, writes);
+        }
         if ((a->kind != ACTION_COMPUTE && a->kind != ACTION_OPTIMIZER) || a->binding < 0) continue;
         const plan_binding *b = &p->bindings[a->binding];
         for (int32_t k = 0; k < a->ops_count; k++) {
@@ -190,6 +230,7 @@ static void writes_find(const train_rest *r, const plan *p, row_writes *writes)
             const place_in_plan at = {i, k};
             node_add(r, p, b, node, at, before, writes);
             if (a->stream == STREAM_COMPUTE) before = at;
+            if (first.action < 0) first = before;
         }
     }
 }
@@ -205,7 +246,7 @@ static exec_probe probe_of(rest_row *w, place_in_plan at, device_host_fn call)
                     .context = w};
     if (w->all->base == NULL) {
         x.bytes = w->bytes;
-        x.to = w->all->copy;
+        x.to = w->copy;
     }
     return x;
 }
@@ -258,10 +299,15 @@ status train_rest_add(const train_rest *r, arena *a, const plan *p, exec_probe *
 
 // ---- which rows ---------------------------------------------------------------------------------
 
+static bool is_residual(const plan_tensor *t)
+{
+    return strncmp(t->name, PLAN_FEEDBACK, strlen(PLAN_FEEDBACK)) == 0;
+}
+
 static bool is_state(const plan_tensor *t)
 {
     const bool holds = t->role == ROLE_WEIGHT || t->role == ROLE_STATE;
-    return holds && t->is_run && t->weight >= 0 && t->bytes > 0;
+    return holds && t->is_run && (t->weight >= 0 || is_residual(t)) && t->bytes > 0;
 }
 
 static int64_t bytes_of(const plan_tensor *t)
@@ -315,7 +361,8 @@ status train_rest_create(const train_rest_config *config, arena *a, train_rest *
     for (int64_t i = 0; i < run->count; i++) {
         const plan_tensor *t = &run->tensors[i];
         if (!is_state(t)) continue;
-        r->rows[i] = (rest_row){.all = r, .row = i, .bytes = bytes_of(t)};
+        r->rows[i] =
+            (rest_row){.all = r, .row = i, .bytes = bytes_of(t), .is_residual = is_residual(t)};
         most = max_i64(most, r->rows[i].bytes);
     }
     if (r->base == NULL) TRY(arena_new(a, most, &r->copy));
@@ -323,9 +370,11 @@ status train_rest_create(const train_rest_config *config, arena *a, train_rest *
     for (int64_t i = 0; i < run->count; i++) {
         rest_row *w = &r->rows[i];
         if (w->all == NULL) continue;
-        w->in_step = r->base != NULL ? r->base + run->tensors[i].offset : r->copy;
+        w->copy = r->copy;
+        if (r->base == NULL && w->is_residual) TRY(arena_new(a, w->bytes, &w->copy));
+        w->in_step = r->base != NULL ? r->base + run->tensors[i].offset : w->copy;
         w->is_wanted = is_wanted(r, w);
     }
     *out = r;
-    return train_rest_verify(r, false);
+    return train_rest_verify(r, REST_NEW);
 }

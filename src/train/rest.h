@@ -29,8 +29,10 @@ NODISCARD status train_rest_create(const train_rest_config *config, arena *a, tr
 // Adds the probes of a plan to its others, in the order of actions and nodes.
 NODISCARD status train_rest_add(const train_rest *r, arena *a, const plan *p, exec_probe **probes,
                                 int64_t *count);
-// Compares what is at rest with its hashes. all: also rows that are compared with other ranks.
-NODISCARD status train_rest_verify(train_rest *r, bool all);
+// Compares rows that are at rest with their hashes: those that no step writes; with REST_LONE all
+// that no other rank has; with REST_ALL all. Hashes those that have no hash yet.
+typedef enum train_rest_rows { REST_NEW, REST_LONE, REST_ALL } train_rest_rows;
+NODISCARD status train_rest_verify(train_rest *r, train_rest_rows which);
 // Something else than a step has written the state, which is hashed anew.
 NODISCARD status train_rest_renew(train_rest *r);
 // The name of a row that has changed at rest since the session began; NULL: none has.

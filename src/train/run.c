@@ -353,7 +353,7 @@ status session_go(session *s, int64_t limit, bool *done)
         const int64_t next_save = session_save_next(s);
         TRY(session_steps(s, until));
         if (s->r->sdc.digests > 0 && s->step % s->r->sdc.digests == 0) {
-            TRY(session_replicas_check(s));
+            TRY(session_replicas_check(s, false));
         }
         TRY(session_record(s));
         TRY(session_rebalance(s));

@@ -89,7 +89,7 @@ typedef struct session {
     struct {
         ckpt_replicas *own; // NULL: they are neither compared nor recorded
         bool compares;
-        uint64_t *all; // hashes of all ranks
+        uint64_t *all;           // hashes of all ranks
         struct train_rest *rest; // what is at rest between updates; NULL: it is not hashed
     } replicas;
     struct {
@@ -226,9 +226,9 @@ NODISCARD status session_folder_check(session *s, bool at_once);
 NODISCARD status session_records_open(session *s);
 
 // session_replicas.c: compares the state that several ranks hold, if sdc.digests is set.
-// ST_CORRUPT: it differs. Collective.
+// is_copied: a copy was taken, in which nothing wrong may be. ST_CORRUPT: it differs. Collective.
 NODISCARD status session_replicas_open(session *s);
-NODISCARD status session_replicas_check(session *s);
+NODISCARD status session_replicas_check(session *s, bool is_copied);
 // Hashes of all ranks' pieces, [ranks][count]. Collective.
 NODISCARD status session_hashes(session *s, const uint64_t **all);
 // session_checks.c: sdc.abft. own: the products that this rank has repaired. see: the first rank

@@ -90,7 +90,7 @@ status session_buddy_save(session *s, bool in_any_case)
     // A value that has changed since the step must be in no copy.
     const int64_t taken = own->used;
     own->used = 0;
-    TRY(session_replicas_check(s));
+    TRY(session_replicas_check(s, true));
     TRY(fault_point("train.buddy.save"));
     TRY(lone_exchange(s, b, lone));
     own->used = taken;

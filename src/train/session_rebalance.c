@@ -241,7 +241,7 @@ status session_rebalance(session *s)
     train_rest *rest = s->replicas.rest;
     moves m = {0};
     if (b == NULL || s->step == 0 || s->step % s->r->moe.rebalance != 0) return ST_OK;
-    if (rest != NULL) TRY(train_rest_verify(rest, false));
+    if (rest != NULL) TRY(train_rest_verify(rest, REST_LONE));
     for (int32_t i = 0; i < b->layers; i++) {
         if (model_has_experts(&s->spec, i)) TRY(layer_rebalance(s, i, &m));
     }

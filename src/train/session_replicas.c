@@ -137,18 +137,19 @@ static status rest_fail(session *s)
 
 // Each rank compares its own pieces, and what it alone holds with what it wrote. All of them look
 // for the one that is wrong only if one sees a difference.
-status session_replicas_check(session *s)
+status session_replicas_check(session *s, bool is_copied)
 {
     if (!s->replicas.compares) return ST_OK;
     const int64_t ranks = comm_ranks(s->ranks.all);
     ckpt_replica_fault fault;
-    TRY(train_rest_verify(s->replicas.rest, false)); // first: what it hashes anew is compared below
+    // First: what it hashes anew is compared below.
+    TRY(train_rest_verify(s->replicas.rest, is_copied ? REST_LONE : REST_NEW));
     TRY(hashes_exchange(s));
     int differs = ckpt_replicas_differ(s->replicas.own, s->replicas.all, ranks);
     differs = differs || train_rest_found(s->replicas.rest) != NULL;
     TRY(session_agree(s, &differs, "replicas"));
     if (!differs) return ST_OK;
-    TRY(train_rest_verify(s->replicas.rest, true));
+    TRY(train_rest_verify(s->replicas.rest, REST_ALL));
     TRY(rest_fail(s));
     if (!ckpt_replicas_find(s->replicas.own, s->replicas.all, ranks, &fault)) return ST_OK;
     return fault_fail(s, &fault);

@@ -105,13 +105,13 @@ status session_save_poll(session *s, bool wait)
 
 static status confirm(void *context)
 {
-    return session_replicas_check(context);
+    return session_replicas_check(context, true);
 }
 
 status session_confirm(session *s)
 {
     if (assemble_cuts_state(s->r)) TRY(ckpt_state_give(&s->job.state, s->a));
-    return session_replicas_check(s);
+    return session_replicas_check(s, true);
 }
 
 ckpt_info session_info(const session *s)
