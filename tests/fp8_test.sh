@@ -40,6 +40,28 @@ code "tensor, two more" 0 train t3 $tensor layout.pp=2
 same "tensor: goes on exactly" "$(digest t3)" "$want"
 code "tensor, another history" 0 train t4 $tensor precision.fp8_history=1
 if [ "$(digest t4)" = "$want" ]; then failed "the history matters"; else passed "the history matters"; fi
+# A history belongs to each product that has a gradient; below the first trained weight there is none.
+code "tensor, frozen" 0 train f1 $tensor train.freeze=[embed.*,layers.0.*]
+want=$(digest f1)
+same_digests "$want" f "$tensor train.freeze=[embed.*,layers.0.*]" "layout.dp=2 layout.zero=3 train.recompute=full"
+code "tensor, adapter" 0 train a1 $tensor adapter.kind=lora
+want=$(digest a1)
+same_digests "$want" a "$tensor adapter.kind=lora" "layout.tp=2 layout.sp=yes"
+code "tensor, adapter: what is stored" 0 "$trireme" inspect a1/checkpoints/latest --tensors
+says "a history of a frozen matrix" out "layers.1.attn.qkv.fp8"
+says "histories are no weights" out "7 fp8 history"
+if grep -q "layers.0.attn.qkv.fp8" out; then failed "none of the first product"; else passed "none of the first product"; fi
+
+# Sums of gradients in fewer bits leave the counts as they are.
+few="train.steps=3 train.seq=32 precision.fp8=tensor layout.dp=2"
+code "tensor, codec" 0 train c1 $few comm.compression=int8
+code "tensor, no codec" 0 train c2 $few
+code "tensor, sums in bf16" 0 train c3 $few precision.grads=bf16
+last() { sed -n 's/^{"step": 3.*"loss": \([0-9.]*\).*/\1/p' "$dir/$1/metrics.jsonl"; }
+near() { awk -v a="$(last "$1")" -v b="$(last "$2")" 'BEGIN { print (a > 1 && b > 0.99 * a && b < 1.01 * a) }'; }
+same "tensor, codec: the same loss within 1%" "$(near c2 c1)" 1
+same "tensor, sums in bf16: the same loss within 1%" "$(near c2 c3)" 1
+
 code "tensor: no history in an exported folder" 0 "$trireme" export "$dir/t1" "$dir/hf"
 if grep -q fp8 "$dir/hf/model.safetensors"; then failed "no fp8 tensor there"; else passed "no fp8 tensor there"; fi
 printf 'model.from: %s\ndata.train: demo/text.txt\n' "$dir/hf" >from.yaml

@@ -89,6 +89,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
                              .grad = out->types.grads,
                              .fp8 = assemble_fp8(r),
                              .fp8_margin = (int32_t)r->precision.fp8_margin,
+                             .fp8_exact = r->precision.fp8_exact,
                              .recompute = (op_recompute)r->train.recompute,
                              .recompute_layers = r->train.recompute_layers,
                              .seq = r->train.seq,

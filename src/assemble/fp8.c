@@ -2,12 +2,14 @@
 // the same in each layout.
 //
 // In strict order one digest holds for all layouts, so no block may lie in two pieces of an
-// operand: pieces of sequences and of weights have whole blocks of 128.
+// operand: pieces of sequences and of weights have whole blocks of 128. Factors of whole operands
+// are those of all ranks, so any sizes do.
 #include "assemble/assemble.h"
 
 fp8_recipe assemble_fp8(const run_config *r)
 {
     // Plans for other machines have bf16 products, to which cost/ gives the speed of 8 bits.
+    if (r->precision.fp8_exact) return FP8_TENSOR;
     if (r->train.precision != RUN_FP8 || r->planned) return FP8_NONE;
     return r->precision.fp8 == RUN_FP8_TENSOR ? FP8_TENSOR : FP8_BLOCK;
 }
@@ -58,23 +60,9 @@ static status weight_check(const run_config *r, const op_weight *w)
                 (long long)piece);
 }
 
-// Experts have rows of several ranks, and an adapter leaves a history no gradient.
-static status tensors_check(const op_model *m)
-{
-    for (int64_t i = 0; i < m->weight_count; i++) {
-        if (!m->weights[i].is_expert && !m->weights[i].is_adapter) continue;
-        return fail(ST_CONFIG_CONFLICT,
-                    "precision.fp8 = tensor has no history of factors for %s, %s; take block",
-                    m->weights[i].name,
-                    m->weights[i].is_expert ? "which belongs to experts" : "an adapter");
-    }
-    return ST_OK;
-}
-
 status assemble_fp8_check(const run_config *r, const op_model *m)
 {
-    if (assemble_fp8(r) == FP8_TENSOR) return tensors_check(m);
-    if (assemble_fp8(r) == FP8_NONE || r->determinism.mode != RUN_STRICT) return ST_OK;
+    if (assemble_fp8(r) != FP8_BLOCK || r->determinism.mode != RUN_STRICT) return ST_OK;
     TRY(sequences_check(r));
     for (int64_t i = 0; i < m->weight_count; i++) {
         if (m->weights[i].is_matrix) TRY(weight_check(r, &m->weights[i]));

@@ -24,7 +24,8 @@
 extern "C" {
 #endif
 
-// The base model under an adapter, or the adapter.
+// The base model under an adapter, or the adapter, with what else belongs to the run (histories of
+// factors in 8 bits).
 typedef enum ckpt_part { CKPT_ALL, CKPT_BASE, CKPT_ADAPTER } ckpt_part;
 
 // The state of a run that is saved from and loaded into. All pointers are borrowed; the device must

@@ -26,8 +26,9 @@ bool state_has_master(const ckpt_state *s, int64_t weight)
 
 bool state_has(const ckpt_state *s, int64_t weight)
 {
-    const bool is_adapter = s->model->weights[weight].is_adapter;
-    return s->part == CKPT_ALL || (s->part == CKPT_ADAPTER) == is_adapter;
+    const op_weight *w = &s->model->weights[weight];
+    const bool is_of_run = w->is_adapter || w->is_history;
+    return s->part == CKPT_ALL || (s->part == CKPT_ADAPTER) == is_of_run;
 }
 
 // The type of the working copy, as the layers' programs declare it. Only training uses the weights

@@ -170,6 +170,7 @@ typedef struct run_config {
         int32_t master;                  // run_master
         int32_t fp8;                     // run_fp8
         int64_t fp8_history, fp8_margin; // of RUN_FP8_TENSOR: steps; a power of two
+        bool fp8_exact; // set by bisect: histories are kept, but no operand is rounded to 8 bits
         struct {
             double initial;
             int64_t window;     // steps without overflow before the scale doubles

@@ -415,28 +415,6 @@ static void check_stored(checker *k, const char *key, dtype stored)
              compute == DTYPE_F32 ? "" : precision_name(k->r));
 }
 
-// A history of factors is a weight whose gradient counts.
-static void check_fp8(checker *k)
-{
-    const run_config *r = k->r;
-    if (r->train.freeze.count > 0) {
-        CONFLICT("precision.fp8",
-                 "precision.fp8 = tensor cannot be used with train.freeze: layers without a "
-                 "gradient have no history of its magnitudes; take block");
-    }
-    if (r->comm.compression.mode != RUN_COMPRESS_NONE) {
-        CONFLICT("precision.fp8",
-                 "precision.fp8 = tensor cannot be used with comm.compression, which would change "
-                 "the counts of magnitudes that ranks add; take block, or no compression");
-    }
-    if (run_config_types(r).grads != DTYPE_F32) {
-        CONFLICT("precision.fp8",
-                 "precision.fp8 = tensor counts magnitudes in gradients of fp32; got "
-                 "precision.grads = %s",
-                 dtype_name(run_config_types(r).grads));
-    }
-}
-
 static void check_precision(checker *k)
 {
     static const char *const of_fp16[] = {
@@ -451,8 +429,6 @@ static void check_precision(checker *k)
     }
     if (r->train.precision != RUN_FP8 || r->precision.fp8 != RUN_FP8_TENSOR) {
         check_refuse_keys(k, of_tensors, "it applies only to precision.fp8 = tensor");
-    } else {
-        check_fp8(k);
     }
     check_stored(k, "precision.weights", t.weights);
     check_stored(k, "precision.grads", t.grads);

@@ -71,8 +71,10 @@ static run_config alone(const run_config *r)
     return one;
 }
 
+// The reference keeps the histories of factors in 8 bits, so that it has the same weights.
 static void store_as(run_config *r, run_precision precision)
 {
+    r->precision.fp8_exact = r->train.precision == RUN_FP8 && r->precision.fp8 == RUN_FP8_TENSOR;
     r->train.precision = (int32_t)precision;
     r->precision.weights = r->precision.grads = r->precision.moments = RUN_STORED_AUTO;
     r->optimizer.stochastic_rounding = false;
@@ -285,11 +287,6 @@ static status config_take(bisect *b, run_config *r)
             ST_CONFIG_CONFLICT,
             "comm.compression: the error of a codec is not rounding, so bisect would report it; "
             "give comm.compression=none");
-    }
-    if (r->train.precision == RUN_FP8 && r->precision.fp8 == RUN_FP8_TENSOR) {
-        return fail(ST_CONFIG_CONFLICT,
-                    "precision.fp8 = tensor: the references of bisect have no history of factors; "
-                    "give precision.fp8=block");
     }
     // The usual initial factor makes the run skip its first steps.
     if (r->train.precision == RUN_FP16 && r->precision.loss_scale.initial > 128.0) {

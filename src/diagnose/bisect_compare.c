@@ -24,6 +24,12 @@
 // roundings: Adam's first update is the sign of a gradient. They are recomputed in double from this
 // run's own token losses, gradients and state, and may differ only by the rounding of the update
 // itself.
+//
+// The gradient of a history of factors in 8 bits counts magnitudes by powers of two, once for each
+// call. How many calls there are depends on the layout, so its rows are compared with those of one
+// rank in these types by their largest power of two, which roundings may move by one. (One rank in
+// fp32 has others: the first step cuts off gradients, since no history tells their size.) Its
+// update is compared as every other one.
 #include "diagnose/bisect_internal.h"
 #include "op/objective.h"
 
@@ -339,6 +345,51 @@ static status point_compare(bisect *b, int32_t at)
 
 // ---- gradients of weights -----------------------------------------------------------------------
 
+// Returns the largest column of a row of counts that is positive; -1: none.
+static double largest_column(const bisect_seen *s, int64_t row)
+{
+    int64_t column = s->columns - 1;
+    while (column >= 0 && !(dtype_load(s->type, s->data, row * s->columns + column) > 0.0)) {
+        column--;
+    }
+    return (double)column;
+}
+
+static status counts_visit(comparing *k)
+{
+    for (int rank = 0; rank < k->b->rank_count; rank++) {
+        const bisect_rank *r = k->b->ranks[rank];
+        const bisect_seen *s = &r->grads[k->what];
+        const plan_piece p = plan_piece_of(&r->plans.places, rank, k->what, k->part, PLACE_STATE);
+        for (int64_t i = 0; s->data != NULL && i < p.rows; i++) {
+            TRY(value_check(k, rank, plan_piece_row(&p, i), 0, largest_column(s, i), DTYPE_F32));
+        }
+    }
+    return ST_OK;
+}
+
+static status counts_compare(bisect *b, int32_t weight)
+{
+    const op_weight *w = &b->refs[REF_FP32]->plans.whole->weights[weight];
+    field f = {.rows = w->rows, .columns = 1};
+    comparing k = {.b = b,
+                   .item = {.step = b->step,
+                            .phase = BISECT_GRADIENT,
+                            .block = w->name,
+                            .tensor = "largest magnitudes of x, w, dy"},
+                   .f = &f,
+                   .what = weight};
+    ASSERT(b->is_narrow); // so there is a rank in the types of the run
+    TRY(field_alloc(&f));
+    for (int64_t i = 0; i < f.rows; i++) {
+        f.want[i] = largest_column(&b->refs[REF_TYPES]->grads[weight], i);
+        f.slack[i] = 1.0;
+    }
+    const status st = compare(&k, counts_visit);
+    field_free(&f);
+    return st;
+}
+
 static status gradient_visit(comparing *k)
 {
     for (int rank = 0; rank < k->b->rank_count; rank++) {
@@ -359,6 +410,7 @@ static status gradient_compare(bisect *b, int32_t weight, int part)
     const op_weight *w = &b->refs[REF_FP32]->plans.whole->weights[weight];
     source s[REF_COUNT] = {{0}};
     field f = {.rows = w->parts[part].rows, .columns = w->columns};
+    if (w->is_history) return counts_compare(b, weight);
     for (int i = 0; i < REF_COUNT; i++) {
         if (b->refs[i] == NULL) continue;
         const bisect_seen *seen = &b->refs[i]->grads[weight];
@@ -505,6 +557,7 @@ static status own_squares(const bisect *b, double *sum)
     *sum = 0.0;
     for (int32_t w = 0; w < m->weight_count; w++) {
         const int64_t count = bisect_state_elements(&m->weights[w]);
+        if (m->weights[w].is_history) continue;
         double *grad = calloc((size_t)count + 1, sizeof(double));
         if (grad == NULL) return fail(ST_NO_MEMORY, "no memory for a norm");
         gradient_gather(b, w, grad);

@@ -89,6 +89,9 @@ static const layout sound[] = {
     {"no fp64, bf16",
      {"layout.dp=2", "layout.pp=2", "train.micro_batch=2", "train.precision=bf16"},
      4},
+    {"histories of fp8",
+     {"layout.dp=2", "layout.tp=2", "layout.zero=1", "train.precision=fp8", "precision.fp8=tensor"},
+     4},
     {"one table", {"layout.pp=2", "layout.tp=2", "train.micro_batch=2", "model.tied=no"}, 4},
 };
 

@@ -276,7 +276,9 @@ static status ends_are_exact(arena *a, const decoder_spec *spec, const char *con
     for (int64_t w = 0; w < m->weight_count && *out; w++) {
         model_hf_tensor *tensors = NULL;
         int64_t tensor_count = 0;
-        if (m->weights[w].is_adapter || m->weights[w].ndim != 2) continue;
+        if (m->weights[w].is_adapter || m->weights[w].is_history || m->weights[w].ndim != 2) {
+            continue;
+        }
         TRY(model_hf_tensors(a, spec, m, w, &tensors, &tensor_count));
         for (int64_t i = 0; i < tensor_count && *out; i++) {
             char *module = NULL;

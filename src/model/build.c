@@ -51,7 +51,7 @@ static status program_begin(building *b, const char *prefix, built_program **out
     TRY(op_program_create(b->a, b->options->purpose, b->options->compute, b->options->grad,
                           &bp->p));
     bp->p->as_training = b->options->as_training;
-    bp->p->fp8 = b->options->fp8;
+    bp->p->fp8 = b->options->fp8_exact ? FP8_NONE : b->options->fp8;
     bp->p->fp8_margin = b->options->fp8_margin;
     bp->c = (block_context){
         .p = bp->p, .spec = b->spec, .options = b->options, .prefix = prefix, .next = TENSOR_NONE};

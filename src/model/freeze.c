@@ -27,6 +27,8 @@ status model_freeze_weight(const block_context *c, const char *prefix, const blo
                            bool *frozen)
 {
     const option_list *patterns = &c->options->freeze;
+    *frozen = false;
+    if (w->history) return ST_OK; // a block declares one only where magnitudes are counted
     *frozen = w->fixed || (c->spec->adapter.rank > 0 && !w->adapter);
     if (patterns->count == 0 || *frozen) return ST_OK;
     if (w->shared != NULL) {
@@ -59,6 +61,7 @@ static status pattern_check(const op_model *m, const char *pattern)
 {
     for (int64_t i = 0; i < m->weight_count; i++) {
         const op_weight *w = &m->weights[i];
+        if (w->is_history) continue;
         if (fnmatch(pattern, w->name, 0) == 0) return ST_OK;
         for (int k = 0; k < w->part_count; k++) {
             if (fnmatch(pattern, w->parts[k].name, 0) == 0) return ST_OK;
@@ -74,7 +77,7 @@ status model_freeze_check(const op_model *m, const option_list *patterns)
 {
     for (int64_t i = 0; i < patterns->count; i++) TRY(pattern_check(m, patterns->items[i]));
     for (int64_t i = 0; i < m->weight_count; i++) {
-        if (!m->weights[i].frozen) return ST_OK;
+        if (!m->weights[i].frozen && !m->weights[i].is_history) return ST_OK;
     }
     return fail(ST_CONFIG_CONFLICT, "train.freeze matches every weight: nothing is left to train");
 }

@@ -195,6 +195,7 @@ typedef struct model_options {
     dtype compute, grad; // activations and working weights; gradient accumulators
     fp8_recipe fp8;      // of the linear layers, except router and head
     int32_t fp8_margin;  // of FP8_TENSOR
+    bool fp8_exact;      // histories count magnitudes, but no operand is rounded
     op_recompute recompute;
     int64_t recompute_layers; // this many decoder layers, spread evenly, recompute; 0: all of them
     int64_t seq; // longest sequence: size of the rope table; dynamic and LongRoPE depend on it

@@ -20,14 +20,14 @@ static void matmul_place(const op_program *p, const op_node *node, op_rule *rule
     if (node->attrs.activation != ACT_NONE) *count -= 1; // not of a term
 }
 
-// Counts the magnitudes of the operands of a product in 8 bits.
-static status history_gradient(op_program *p, const op_node *node, tensor_id dy)
+// Counts the magnitudes of the operands of a product in 8 bits. w: as numbers.
+static status history_gradient(op_program *p, const op_node *node, tensor_id dy, tensor_id w)
 {
     op_node counts = op_node_of(OP_FP8_COUNTS);
     if (!op_trains(p, node->in[3])) return ST_OK;
     counts.in[0] = dy;
     counts.in[1] = node->in[0];
-    counts.in[2] = node->in[1];
+    counts.in[2] = w;
     TRY(op_grad_weight(p, node->in[3], &counts.out[0]));
     return op_append(p, OP_BACKWARD_WEIGHT, &counts, 0);
 }
@@ -63,7 +63,7 @@ static status matmul_gradient(op_program *p, const op_node *node)
         TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
         TRY(op_append(p, OP_BACKWARD_WEIGHT, &dw, 0));
     }
-    TRY(history_gradient(p, node, dy));
+    TRY(history_gradient(p, node, dy, dx.in[1]));
     if (!op_trains(p, node->in[2])) return ST_OK;
     op_node db = op_node_of(OP_BIAS_DW);
     db.in[0] = dy;

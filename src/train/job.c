@@ -371,6 +371,16 @@ static status score_init(const train_job *job, ckpt_state *state)
     return ST_OK;
 }
 
+// Histories of factors in 8 bits belong to a run, not to the model that it begins with.
+static status histories_init(train_job *job)
+{
+    const op_model *m = job->plans->whole;
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        if (m->weights[w].is_history) TRY(whole_init(job, &job->state, w));
+    }
+    return ST_OK;
+}
+
 status train_job_weights_of(train_job *job, arena *a, const char *from)
 {
     if (from == NULL) return weights_from_seed(job);
@@ -381,6 +391,7 @@ status train_job_weights_of(train_job *job, arena *a, const char *from)
         ckpt_state base = job->state;
         base.part = CKPT_BASE;
         TRY(score_init(job, &base));
+        TRY(histories_init(job));
         return ckpt_load(&base, a, from, true, &facts);
     }
     safetensors *files = NULL;

@@ -10,19 +10,27 @@
 
 // ---- checkpoints --------------------------------------------------------------------------------
 
-// "weight/layers.0.attn.q" -> "weight"
+// Returns whether a tensor is of this kind: "weight/layers.0.attn.q" is a "weight". A history of
+// factors of 8 bits is stored as a weight, but it is no parameter of the model.
+static bool is_of_kind(const char *name, const char *kind)
+{
+    const size_t length = strlen(name), head = strcspn(name, "/");
+    const bool is_history = length > 4 && strcmp(name + length - 4, ".fp8") == 0;
+    if (strcmp(kind, "fp8 history") == 0) return is_history;
+    return !is_history && head == strlen(kind) && strncmp(name, kind, head) == 0;
+}
+
 static status states_tell(inspect_report *r, const ckpt_reader *c)
 {
-    static const char *const kinds[] = {"weight", "master", "m", "v", "feedback", "step"};
+    static const char *const kinds[] = {"weight",   "master", "m",          "v",
+                                        "feedback", "step",   "fp8 history"};
     char told[128] = "";
     size_t used = 0;
     int64_t bytes = 0;
     for (int64_t k = 0; k < COUNT_OF(kinds); k++) {
         int64_t count = 0;
         for (int64_t i = 0; i < ckpt_reader_count(c); i++) {
-            const char *name = ckpt_reader_at(c, i)->name;
-            const size_t length = strlen(kinds[k]);
-            if (strncmp(name, kinds[k], length) == 0 && name[length] == '/') count++;
+            if (is_of_kind(ckpt_reader_at(c, i)->name, kinds[k])) count++;
         }
         if (count == 0 || used > sizeof(told) - 32) continue;
         used += (size_t)snprintf(told + used, sizeof(told) - used, "%s%lld %s",

@@ -201,12 +201,16 @@ static status quantize(block_context *c, tensor_id *w)
     return op_dequantize(c->p, *w, kind, declared->columns, w);
 }
 
-// Declares the history of the factors of a projection's operands, if they have one. It is fp32,
-// whatever the model's type.
-static status history_add(block_context *c, const linear_spec *spec, tensor_id *history)
+// Declares the history of the factors of a product's operands, if they have one: y = x w^T + b, of
+// which the gradient tells the magnitudes of dy, so a product below the first trained weight has no
+// history and stays in the model's type. A history is fp32, whatever that type.
+static status history_add(block_context *c, const char *name, const tensor_id in[3],
+                          tensor_id *history)
 {
-    block_weight w = matrix_of(c, joined(c, spec->name, "fp8"), FP8_OPERANDS, FP8_COLUMNS, -1);
-    if (c->options->fp8 != FP8_TENSOR) return ST_OK;
+    block_weight w = matrix_of(c, joined(c, name, "fp8"), FP8_OPERANDS, FP8_COLUMNS, -1);
+    const bool has_gradient =
+        op_wants_grad(c->p, in[0]) || op_trains(c->p, in[1]) || op_trains(c->p, in[2]);
+    if (c->options->fp8 != FP8_TENSOR || !has_gradient) return ST_OK;
     if (w.name == NULL) return fail(ST_NO_MEMORY, "no memory for the name of a history");
     w.init = INIT_ZEROS;
     w.in_gemm = w.is_matrix = false;
@@ -218,17 +222,16 @@ static status history_add(block_context *c, const linear_spec *spec, tensor_id *
 
 status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y)
 {
-    tensor_id w = TENSOR_NONE, b = TENSOR_NONE, history = TENSOR_NONE;
+    tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
     TRY(block_linear_weight(c, spec, &w));
     TRY(quantize(c, &w));
     if (spec->bias) TRY(linear_bias(c, spec, &b));
-    TRY(history_add(c, spec, &history));
-    if (!block_adapter_begin(c, spec)) {
-        const tensor_id in[4] = {x, w, b, history};
-        return op_matmul_scaled(c->p, in, spec->activation, y);
-    }
+    tensor_id in[4] = {x, w, b, TENSOR_NONE};
+    TRY(history_add(c, spec->name, in, &in[3]));
+    if (!block_adapter_begin(c, spec)) return op_matmul_scaled(c->p, in, spec->activation, y);
     const bool is_scaled = c->spec->adapter.dora; // all but the bias
-    TRY(op_matmul(c->p, x, w, is_scaled ? TENSOR_NONE : b, ACT_NONE, y));
+    if (is_scaled) in[2] = TENSOR_NONE;
+    TRY(op_matmul_scaled(c->p, in, ACT_NONE, y));
     TRY(block_adapter_add(c, spec, x, w, y));
     if (is_scaled && b != TENSOR_NONE) TRY(op_add_bias(c->p, *y, b, y));
     return spec->activation == ACT_NONE ? ST_OK : op_activate(c->p, *y, spec->activation, y);

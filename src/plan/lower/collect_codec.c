@@ -27,6 +27,7 @@
 
 plan_sort plan_sort_of(const op_weight *w)
 {
+    if (w->is_history) return SORT_PLAIN; // a codec may round a small count to 0
     if (w->ways < 2) return SORT_WHOLE;
     for (int i = 0; i < w->part_count; i++) {
         if (w->parts[i].copies > 1) return SORT_PLAIN;
