@@ -1,6 +1,8 @@
 // Appends whole records to a file. A record that is written only in part is cut off again.
 #include "observe/append.h"
 
+#include "base/fault.h"
+
 status obs_append_open(const host *h, const char *path, obs_append *out)
 {
     *out = (obs_append){.h = h};
@@ -18,7 +20,8 @@ status obs_append_write(obs_append *a, const void *data, int64_t bytes)
 {
     if (a->is_torn) TRY(a->h->api->file_truncate(a->f, a->bytes));
     a->is_torn = false;
-    const status st = a->h->api->file_write(a->f, data, bytes);
+    status st = fault_point("observe.append");
+    if (st == ST_OK) st = a->h->api->file_write(a->f, data, bytes);
     if (st == ST_OK) {
         a->bytes += bytes;
         return ST_OK;

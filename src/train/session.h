@@ -147,6 +147,9 @@ typedef struct session {
 // and reads all results.
 NODISCARD status session_steps(session *s, int64_t until);
 NODISCARD status session_validate(session *s, bool *whole); // false: stopped on request
+// Adds an event's line to metrics.jsonl, on the rank that writes it. A failed write costs the line,
+// as it costs a step's record, and the run goes on.
+NODISCARD status session_event(session *s, const text *line);
 // session_save.c
 NODISCARD status session_saver_open(session *s);
 // Begins a save of this step, unless one is in progress. A full or failing disk costs that

@@ -42,7 +42,7 @@ status session_checks_see(session *s, int64_t rank, const rank_repairs *x)
         (long long)(s->memory.order != NULL ? s->memory.order->epoch : 0), (long long)more));
     TRY(text_add_json(&line, what));
     TRY(text_add(&line, ", \"cause\": \"abft\"}\n"));
-    return s->metrics != NULL ? obs_metrics_add_event(s->metrics, &line) : ST_OK;
+    return session_event(s, &line);
 }
 
 status session_checks_last(session *s)

@@ -59,7 +59,7 @@ status session_health_hear(session *s, int64_t rank, uint32_t found)
         TRY(text_add(&line,
                      "{\"step\": %lld, \"event\": \"health\", \"rank\": %lld, \"cause\": \"%s\"}\n",
                      (long long)s->step, (long long)rank, health_finding_name((health_finding)f)));
-        if (s->metrics != NULL) TRY(obs_metrics_add_event(s->metrics, &line));
+        TRY(session_event(s, &line));
     }
     return ST_OK;
 }

@@ -128,5 +128,5 @@ status session_memory_tell(session *s)
         (long long)run_config_ranks(s->r), (int)s->memory.ready, o->detect_ms, resume_ms));
     TRY(text_add_json(&line, o->cause));
     TRY(text_add(&line, "}\n"));
-    return obs_metrics_add_event(s->metrics, &line);
+    return session_event(s, &line);
 }

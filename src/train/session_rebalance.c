@@ -218,7 +218,7 @@ static status moves_tell(session *s, const moves *m)
                  "\"rank_load_max\": %.4g, \"rank_load_max_after\": %.4g}\n",
                  (long long)s->step, (long long)m->experts, (long long)m->layers, m->before,
                  m->after));
-    return s->metrics != NULL ? obs_metrics_add_event(s->metrics, &line) : ST_OK;
+    return session_event(s, &line);
 }
 
 static status slots_write(session *s)

@@ -128,7 +128,7 @@ static status scrub_end(session *s)
                  "\"lost\": %lld}\n",
                  (long long)s->step, (long long)x->intact, (long long)x->repaired,
                  (long long)x->lost));
-    return obs_metrics_add_event(s->metrics, &line);
+    return session_event(s, &line);
 }
 
 status session_scrub_open(session *s)

@@ -209,7 +209,7 @@ static status shares_say(session *s, const int64_t *parts, int64_t count)
                  "\"shares\": [%s], \"cause\": \"micro-batches moved\"}\n",
                  (long long)s->step, (long long)s->move.slow_rank,
                  (long long)(s->memory.order != NULL ? s->memory.order->epoch : 0), list.bytes));
-    return s->metrics != NULL ? obs_metrics_add_event(s->metrics, &line) : ST_OK;
+    return session_event(s, &line);
 }
 
 status session_shares_plan(session *s)

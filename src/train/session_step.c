@@ -176,6 +176,12 @@ static status record_or_go_on(session *s, int64_t step, status st)
     return ST_OK;
 }
 
+status session_event(session *s, const text *line)
+{
+    if (s->metrics == NULL) return ST_OK;
+    return record_or_go_on(s, s->step, obs_metrics_add_event(s->metrics, line));
+}
+
 // A loss that stays above that of guessing is the sign of a learning rate that is too high.
 static void divergence_warn(session *s, const obs_record *record)
 {

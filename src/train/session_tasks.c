@@ -130,7 +130,7 @@ static status result_tell(session *s, const task_spec *spec, const task_result *
     if (st == ST_OK) {
         session_say(s, LOG_INFO, "task %s, step %lld:%s  %lld items in %.1f s", spec->name,
                     (long long)s->step, shown.bytes, (long long)r->items, seconds);
-        st = obs_metrics_add_event(s->metrics, &line);
+        st = session_event(s, &line);
     }
     arena_destroy(a);
     return st;

@@ -71,7 +71,7 @@ static status slow_tell(session *s, const straggler *x)
                  (long long)s->step, (long long)x->rank,
                  (long long)(s->memory.order != NULL ? s->memory.order->epoch : 0), x->ratio,
                  cause));
-    return s->metrics != NULL ? obs_metrics_add_event(s->metrics, &line) : ST_OK;
+    return session_event(s, &line);
 }
 
 status session_words_swap(session *s, int *stop)
@@ -132,7 +132,7 @@ status session_outside_tell(session *s)
                  "{\"step\": %lld, \"event\": \"gpu_context\", \"bytes\": %lld, "
                  "\"predicted_bytes\": %lld}\n",
                  (long long)s->step, (long long)measured, (long long)predicted));
-    return obs_metrics_add_event(s->metrics, &line);
+    return session_event(s, &line);
 }
 
 status session_graphs_tell(session *s)
@@ -157,5 +157,5 @@ status session_graphs_tell(session *s)
                  (long long)g.refused));
     TRY(text_add_json(&line, g.why != NULL ? g.why : ""));
     TRY(text_add(&line, ", \"host_idle\": %.4f}\n", idle));
-    return obs_metrics_add_event(s->metrics, &line);
+    return session_event(s, &line);
 }
