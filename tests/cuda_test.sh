@@ -57,13 +57,9 @@ code "fp8 on the CPU" 0 train cpu8 $fp8
 code "fp8 on the GPU" 0 gpu gpu8 $fp8
 says "says that this GPU has no units for it" out 'no products in 8 bits for precision.fp8 = tensor, so operands are rounded'
 near "has the CPU's losses within bf16" cpu8 gpu8 0.02
-code "two ranks" 0 gpu dp layout.dp=2
-near "have the losses of one" gpu32 dp 0.00001
 code "ZeRO-3" 0 gpu zero layout.dp=2 layout.zero=3
 near "has the losses of one rank" gpu32 zero 0.00001
 says "tells how its communications travel" out 'through the host.* memory .comm.transport = peer or nccl spares that'
-code "two stages" 0 gpu pp layout.pp=2
-near "have the losses of one" gpu32 pp 0.00001
 # The same collectives without the host's memory: GPUs read each other's. dp and tp too at night.
 peers() { # NAME RUN KEYS...: RUN is the same through the host; "": it is run here
     local name=$1 other=$2
@@ -158,6 +154,37 @@ says "tells the time of each operation" out 'attention'
 FAKE_CUDA_MIB=1 code "a GPU that is too small" 3 gpu small train.global_batch=16 train.micro_batch=16
 says "is told what would fit" err 'any one of these'
 says "and what lies outside the plan" err 'context         614 MiB'
-code "strict order" 3 gpu strict determinism=strict
-says "is refused" err 'cannot be used with kernels.device = cuda'
+# one_digest NAME KEYS... -- LAYOUT...: strict order has the bits of one rank in each layout; / between the keys of two
+one_digest() {
+    local name=$1 like=() layout=()
+    number=$((number + 1))
+    shift
+    while [ "$1" != -- ]; do like+=("$1"); shift; done
+    code "$name in strict order" 0 gpu "strict$number" determinism=strict determinism.tp_shards=2 "${like[@]}"
+    while [ $# -gt 0 ]; do
+        shift
+        layout=()
+        while [ $# -gt 0 ] && [ "$1" != / ]; do layout+=("$1"); shift; done
+        code "${layout[*]}" 0 gpu "strict$number-$#" determinism=strict determinism.tp_shards=2 "${like[@]}" "${layout[@]}"
+        same "has the digest of one rank" "$("$trireme" digest "strict$number-$#")" "$("$trireme" digest "strict$number")"
+    done
+}
+one_digest "grouped queries in bf16" model.kv_heads=1 train.precision=bf16 train.steps=2 -- \
+    layout.dp=2 layout.zero=3 train.micro_batch=1 / layout.tp=2 layout.sp=true / layout.pp=2 train.micro_batch=2
+if [ -n "${CUDA_NIGHT:-}" ]; then
+    every=(layout.dp=2 train.micro_batch=2 / layout.dp=2 layout.zero=3 / layout.tp=2 layout.sp=true / layout.pp=2 train.micro_batch=1 / layout.dp=2 comm.transport=peer)
+    one_digest "fp32" train.steps=2 -- "${every[@]}"
+    near "losses of the CPU" cpu32 "strict$number" 0.00001
+    one_digest "GPT-2 in bf16 with dropout" model.preset=gpt2-tiny model.vocab=257 train.precision=bf16 model.dropout=0.1 train.steps=2 -- "${every[@]}"
+    one_digest "Muon" optimizer.name=muon train.precision=bf16 train.steps=2 -- "${every[@]}"
+    one_digest "fp8" train.precision=fp8 precision.fp8=tensor train.steps=2 -- "${every[@]}"
+    one_digest "sequences of odd lengths" train.seq=15 train.precision=bf16 train.steps=2 -- layout.dp=2 / train.micro_batch=1 / layout.tp=2
+    FAKE_CUDA_SEED=9 one_digest "another order of streams and blocks" model.kv_heads=1 train.precision=bf16 train.steps=2 -- layout.dp=2
+    width=
+    one_digest "experts" $experts train.precision=bf16 train.global_batch=8 determinism.etp_shards=2 train.steps=2 -- layout.dp=2 \
+        / layout.dp=2 layout.ep=2 layout.zero=3 train.micro_batch=1 / layout.tp=2 / layout.pp=2
+    width=model.ffn_dim=64
+fi
+code "strict order in shards of a sequence" 3 gpu strict determinism=strict determinism.cp_shards=2
+says "is refused" err 'determinism.cp_shards = 2: kernels.device = cuda has no attention'
 [ $failures = 0 ]

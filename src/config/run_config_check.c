@@ -457,17 +457,17 @@ static void check_policy(checker *k)
 
 // ---- machine, determinism, layout ---------------------------------------------------------------
 
-// A GPU has its own kernels, whose sums over a whole product have no order that layouts share.
 static void check_gpu(checker *k)
 {
     static const char *const of_cpu[] = {"kernels.level", "kernels.backend", "kernels.keep_panels",
                                          NULL};
     const run_config *r = k->r;
     check_refuse_keys(k, of_cpu, "it applies only to kernels that run on the CPU");
-    if (r->determinism.mode == RUN_STRICT) {
-        CONFLICT("determinism.mode",
-                 "determinism = strict cannot be used with kernels.device = cuda, whose products "
-                 "have no order of summation that all layouts share; use determinism: fast");
+    if (r->determinism.mode == RUN_STRICT && r->determinism.cp_shards > 1) {
+        CONFLICT("determinism.cp_shards",
+                 "determinism.cp_shards = %lld: kernels.device = cuda has no attention for a shard "
+                 "of a sequence in strict order; leave it out, or use determinism: fast",
+                 (ll)r->determinism.cp_shards);
     }
     if (r->train.precision == RUN_FP16) {
         CONFLICT("train.precision",

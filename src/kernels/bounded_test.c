@@ -69,7 +69,7 @@ static void try_count(trial *t, int64_t rows, const void *count, dtype type, boo
         x->count_type = type;
     }
     first.accumulate = all.accumulate = true;
-    first.strict = all.strict = !t->run->backend->on_gpu;
+    first.strict = all.strict = true;
     all.poison = poison;
     const status st = sample_run_call(counted, t->run, &all);
     if (st == ST_UNSUPPORTED && t->run->backend->on_gpu) return; // of operations outside of experts

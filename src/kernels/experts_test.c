@@ -168,7 +168,6 @@ static void each_backend(void (*check)(const backend_run *run, choice ids), choi
     backend_run runs[BACKEND_MAX_RUNS];
     const int count = backend_runs_init(runs, 2);
     for (int r = 0; r < count; r++) {
-        if (runs[r].backend->on_gpu) continue; // it has no strict order
         if (runs[r].backend->run[OP_PERMUTE] != NULL) check(&runs[r], ids);
     }
     backend_runs_deinit(runs, count);

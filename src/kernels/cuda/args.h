@@ -174,10 +174,18 @@ typedef struct cuda_muon_args {
 // ---- matrix products (gemm.cu) ------------------------------------------------------------------
 // c (m, n) = act(a (m, k) b (k, n) + bias) + before. a is stored (k, m) if a_along_m, b is stored
 // (k, n) if b_along_n, else (n, k). aligned: all rows of a and b begin at multiples of 16 bytes.
+// order, a cuda_gemm_order. FREE: the library may compute it. BY_ROWS: an element depends on its
+// row of a and its column of b only. SEQUENCE: so, and the sum begins with `before` and takes one
+// number of k at a time.
+typedef enum cuda_gemm_order {
+    CUDA_GEMM_FREE,
+    CUDA_GEMM_BY_ROWS,
+    CUDA_GEMM_SEQUENCE
+} cuda_gemm_order;
 typedef struct cuda_gemm_args {
     cuda_view a, b, c, bias, before;
     int64_t m, n, k;
-    int32_t a_along_m, b_along_n, activation, aligned;
+    int32_t a_along_m, b_along_n, activation, aligned, order, unused;
 } cuda_gemm_args;
 
 // ---- operands of products in 8 bits (fp8.cu) ----------------------------------------------------
@@ -273,6 +281,7 @@ typedef struct cuda_sinks_args {
     X(cuda_row_sums, cuda_dots_args)                 \
     X(cuda_column_sums, cuda_column_args)            \
     X(cuda_column_finish, cuda_column_args)          \
+    X(cuda_column_sequence, cuda_column_args)        \
     X(cuda_embedding, cuda_embedding_args)           \
     X(cuda_gather, cuda_embedding_args)              \
     X(cuda_embedding_link, cuda_embedding_dw_args)   \

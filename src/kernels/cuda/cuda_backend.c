@@ -133,13 +133,6 @@ status cuda_call_check(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-status cuda_refuse_strict(const kern_call *call)
-{
-    if (!call->strict) return ST_OK;
-    return fail(ST_UNSUPPORTED, "backend cuda: %s has no strict order; use determinism: fast",
-                op_kind_of(call->code)->name);
-}
-
 status cuda_launch_run(const kern_context *context, const char *kernel, const cuda_shape *shape,
                        void *args, size_t bytes)
 {

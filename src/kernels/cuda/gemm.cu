@@ -18,8 +18,7 @@ DEV_KERNEL(cuda_gemm_plain, cuda_gemm_args, CUDA_THREADS)
 {
     const int64_t m0 = dev_block(1) * PLAIN_SIDE, n0 = dev_block(0) * PLAIN_SIDE;
     float c[4][4];
-    DEV_UNROLL
-    for (int i = 0; i < 16; i++) c[i / 4][i % 4] = 0.0f;
+    plain_begin(&a, m0, n0, c);
     plain_sum(a.a_along_m != 0, a.b_along_n != 0, &a.a, &a.b, a.k, m0, n0, c);
     plain_end(&a, m0, n0, c);
 }

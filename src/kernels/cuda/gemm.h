@@ -110,7 +110,7 @@ DEV_INLINE void gemm_end(const cuda_gemm_args *a, int64_t row, int64_t column, f
         DEV_UNROLL
         for (int i = 0; i < DEV_VECTOR; i++) x[i] = dev_activation(a->activation, x[i]);
     }
-    if (a->before.data != NULL) {
+    if (a->before.data != NULL && a->order != CUDA_GEMM_SEQUENCE) {
         dev_load8(&a->before, row, column, more);
         DEV_UNROLL
         for (int i = 0; i < DEV_VECTOR; i++) x[i] += more[i];
@@ -219,6 +219,18 @@ DEV_INLINE void plain_copy(const cuda_view *v, bool transposed, int64_t first, i
         const int at = transposed ? i / PLAIN_SIDE : i % PLAIN_SLICE;
         const int64_t r = transposed ? k + at : first + row, j = transposed ? first + row : k + at;
         to[at * PLAIN_SIDE + row] = r < v->rows && j < v->columns ? dev_load(v, r, j) : 0.0f;
+    }
+}
+
+// Begins a thread's sixteen sums: in sequence with what c continues from, else with 0.
+DEV_INLINE void plain_begin(const cuda_gemm_args *a, int64_t m0, int64_t n0, float c[4][4])
+{
+    const int64_t m = m0 + dev_thread() / 16 * 4, n = n0 + dev_thread() % 16 * 4;
+    const bool continues = a->order == CUDA_GEMM_SEQUENCE && a->before.data != NULL;
+    DEV_UNROLL
+    for (int i = 0; i < 16; i++) {
+        const bool is_there = continues && m + i / 4 < a->m && n + i % 4 < a->n;
+        c[i / 4][i % 4] = is_there ? dev_load(&a->before, m + i / 4, n + i % 4) : 0.0f;
     }
 }
 

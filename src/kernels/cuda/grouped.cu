@@ -78,8 +78,7 @@ DEV_KERNEL(cuda_grouped_plain_rows, cuda_grouped_args, CUDA_THREADS)
     const cuda_gemm_args p = grouped_rows(&a, &r);
     const int64_t m0 = tile * PLAIN_SIDE, n0 = dev_block(0) * PLAIN_SIDE;
     float c[4][4];
-    DEV_UNROLL
-    for (int i = 0; i < 16; i++) c[i / 4][i % 4] = 0.0f;
+    plain_begin(&p, m0, n0, c);
     plain_sum(false, p.b_along_n != 0, &p.a, &p.b, p.k, m0, n0, c);
     plain_end(&p, m0, n0, c);
 }
@@ -90,8 +89,7 @@ DEV_KERNEL(cuda_grouped_plain_sums, cuda_grouped_args, CUDA_THREADS)
     const int64_t n0 = dev_block(0) * PLAIN_SIDE, segments = groups_segments(&a.groups);
     const cuda_gemm_args p = grouped_sums(&a, expert);
     float c[4][4];
-    DEV_UNROLL
-    for (int i = 0; i < 16; i++) c[i / 4][i % 4] = 0.0f;
+    plain_begin(&p, m0, n0, c);
     for (int64_t i = 0; i < segments; i++) {
         const group_rows r = groups_segment(&a.groups, expert, i);
         const cuda_view left = groups_view(&p.a, r.begin, r.count);

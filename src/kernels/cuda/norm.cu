@@ -263,6 +263,39 @@ DEV_KERNEL(cuda_column_sums, cuda_column_args, CUDA_THREADS)
     }
 }
 
+// One sum over all rows for each of 256 columns, which begins with the accumulator. The warps of a
+// block compute the terms of as many rows at once; then a thread adds those of its column in order.
+DEV_KERNEL(cuda_column_sequence, cuda_column_args, CUDA_THREADS)
+{
+    float *shared = (float *)dev_shared(); // (2, warps, 256)
+    const int warp = dev_thread() / DEV_WARP, lane = dev_thread() % DEV_WARP;
+    const int64_t rows = a.dy.rows * a.groups, j = dev_block(0) * NORM_STEP + lane * DEV_VECTOR;
+    const int64_t column = dev_block(0) * NORM_STEP + dev_thread();
+    const bool continues = a.accumulate != 0 && column < a.dim,
+               has_second = a.out_second.data != NULL;
+    float sum = continues ? dev_load(&a.out, 0, column) : 0.0f;
+    float second_sum = continues && has_second ? dev_load(&a.out_second, 0, column) : 0.0f;
+    for (int64_t first_row = 0; first_row < rows; first_row += NORM_WARPS) {
+        const int64_t row = first_row + warp, left = dev_min(rows - first_row, NORM_WARPS);
+        float first[DEV_VECTOR], second[DEV_VECTOR];
+        for (int k = 0; k < DEV_VECTOR; k++) first[k] = second[k] = 0.0f;
+        if (row < rows && j < a.dim) column_terms(&a, row, j, first, second);
+        for (int k = 0; k < DEV_VECTOR; k++) {
+            shared[warp * NORM_STEP + lane * DEV_VECTOR + k] = first[k];
+            shared[(NORM_WARPS + warp) * NORM_STEP + lane * DEV_VECTOR + k] = second[k];
+        }
+        dev_barrier();
+        for (int k = 0; k < left; k++) {
+            sum += shared[k * NORM_STEP + dev_thread()];
+            second_sum += shared[(NORM_WARPS + k) * NORM_STEP + dev_thread()];
+        }
+        dev_barrier();
+    }
+    if (column >= a.dim) return;
+    dev_store(&a.out, 0, column, sum);
+    if (has_second) dev_store(&a.out_second, 0, column, second_sum);
+}
+
 // Adds the parts in order to the accumulators. Axis 1 of the grid: which of the two sums.
 DEV_KERNEL(cuda_column_finish, cuda_column_args, CUDA_THREADS)
 {

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 // Returns whether the backend has the call.
-static bool variant_run(backend_run *cuda, op_code code, int variant)
+static bool variant_run(backend_run *cuda, op_code code, int variant, bool strict)
 {
     arena *a;
     sample s;
@@ -17,7 +17,7 @@ static bool variant_run(backend_run *cuda, op_code code, int variant)
     sample_open(a, code, variant, &s);
     sample_memory *m = sample_memory_create(a, &s, 0);
     sample_fill(m, 1, true);
-    const status st = sample_is_big(&s) ? ST_UNSUPPORTED : sample_run(m, cuda, true, false);
+    const status st = sample_is_big(&s) ? ST_UNSUPPORTED : sample_run(m, cuda, true, strict);
     if (st != ST_OK && st != ST_UNSUPPORTED) {
         fail_msg("%s, variant %d: %s", s.kind->name, variant, error_last()->text);
     }
@@ -38,15 +38,21 @@ static void test_samples(void **state)
         if (kern_backend_cuda.run[code] == NULL) continue;
         // Every second variant: they differ in types and in which operands are missing.
         for (int v = code % 2; v < op_sample_count((op_code)code); v += 2) {
-            calls += variant_run(&cuda, (op_code)code, v);
+            calls += variant_run(&cuda, (op_code)code, v, false);
+        }
+        // Sums over rows have kernels of their own in strict order.
+        for (int v = 1; v < 8 && op_kind_of((op_code)code)->accumulates != 0; v += 3) {
+            if (v < op_sample_count((op_code)code)) {
+                calls += variant_run(&cuda, (op_code)code, v, true);
+            }
         }
     }
     cuda_emulator_sm90(&cuda.emulator); // where attention has kernels of its own
     for (int v = 1; v < op_sample_count(OP_ATTENTION); v += 16) {
-        calls += variant_run(&cuda, OP_ATTENTION, v);
+        calls += variant_run(&cuda, OP_ATTENTION, v, false);
     }
     for (int v = 1; v < op_sample_count(OP_ATTENTION_BWD); v += 16) {
-        calls += variant_run(&cuda, OP_ATTENTION_BWD, v);
+        calls += variant_run(&cuda, OP_ATTENTION_BWD, v, false);
     }
     assert_true(cuda.emulator.wgmma_launches > 0);
     print_message("%lld calls, %lld accesses to memory\n", (long long)calls,
@@ -189,11 +195,23 @@ static const plant plants[] = {
     {"cuda_grouped_plain_sums", OP_GROUPED_MATMUL_DW, 0, CUDA_MISTAKE_BARRIER, 1},
 };
 
-static status planted_run(arena *a, const sample *s, backend_run *cuda, sample_memory **out)
+// These are planted into the kernels of strict calls.
+static const plant strict_plants[] = {
+    {"cuda_column_sequence", OP_BIAS_DW, 4, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_column_sequence", OP_BIAS_DW, 4, CUDA_MISTAKE_BARRIER, 1},
+    {"cuda_column_sequence", OP_LAYERNORM_DW, 4, CUDA_MISTAKE_SHARED, 0},
+    {"cuda_gemm_plain", OP_MATMUL_DW, 5, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_gemm_plain", OP_MATMUL_DW, 5, CUDA_MISTAKE_BARRIER, 1},
+    {"cuda_grouped_plain_sums", OP_GROUPED_MATMUL_DW, 1, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_sinks_terms", OP_SINKS_DW, 0, CUDA_MISTAKE_LANE, 0},
+};
+
+static status planted_run(arena *a, const sample *s, backend_run *cuda, bool strict,
+                          sample_memory **out)
 {
     *out = sample_memory_create(a, s, 0);
     sample_fill(*out, 1, false);
-    return sample_run(*out, cuda, false, false);
+    return sample_run(*out, cuda, false, strict);
 }
 
 static bool same_results(const sample_memory *x, const sample_memory *y)
@@ -210,7 +228,7 @@ static bool same_results(const sample_memory *x, const sample_memory *y)
            p->tokens == q->tokens;
 }
 
-static bool is_found(const plant *p, backend_run *cuda)
+static bool is_found(const plant *p, backend_run *cuda, bool strict)
 {
     arena *a;
     sample s;
@@ -219,14 +237,14 @@ static bool is_found(const plant *p, backend_run *cuda)
     must(arena_create("plants", 0, &a));
     sample_open(a, p->code, p->variant, &s);
     cuda->emulator.mistaken = NULL;
-    must(planted_run(a, &s, cuda, &right));
+    must(planted_run(a, &s, cuda, strict, &right));
     cuda->emulator.mistaken = p->kernel;
     cuda->emulator.mistake = p->mistake;
     cuda->emulator.at = p->at;
     cuda->emulator.made = 0;
     for (uint64_t schedule = 0; schedule < 3 && !found; schedule++) {
         cuda->emulator.schedule = schedule;
-        found = planted_run(a, &s, cuda, &wrong) != ST_OK || !same_results(right, wrong);
+        found = planted_run(a, &s, cuda, strict, &wrong) != ST_OK || !same_results(right, wrong);
     }
     if (!found) {
         print_error("%s: mistake %d at %d, made %lld times, is not found\n", p->kernel,
@@ -246,8 +264,12 @@ static void test_planted_mistakes(void **state)
     backend_run cuda;
     int missed = 0;
     backend_run_init(&cuda, &kern_backend_cuda, KERN_SCALAR, 1);
-    for (int64_t i = 0; i < COUNT_OF(plants); i++) missed += !is_found(&plants[i], &cuda);
-    print_message("%lld mistakes planted, %d not found\n", (long long)COUNT_OF(plants), missed);
+    for (int64_t i = 0; i < COUNT_OF(plants); i++) missed += !is_found(&plants[i], &cuda, false);
+    for (int64_t i = 0; i < COUNT_OF(strict_plants); i++) {
+        missed += !is_found(&strict_plants[i], &cuda, true);
+    }
+    print_message("%lld mistakes planted, %d not found\n",
+                  (long long)(COUNT_OF(plants) + COUNT_OF(strict_plants)), missed);
     backend_runs_deinit(&cuda, 1);
     assert_int_equal(missed, 0);
 }

@@ -29,8 +29,6 @@ NODISCARD status cuda_call_check(const kern_context *context, const kern_call *c
 // For updates: ST_UNSUPPORTED for stochastic rounding to fp16.
 NODISCARD status cuda_stochastic_check(const kern_call *call);
 cuda_rounding cuda_rounding_of(const kern_call *call, int64_t first_row);
-// For operations whose sums over rows are not one sequential sum.
-NODISCARD status cuda_refuse_strict(const kern_call *call);
 
 // A launch of a kernel with one struct of arguments.
 typedef struct cuda_shape {
@@ -48,6 +46,8 @@ cuda_shape cuda_shape_of_warps(int64_t count);
 NODISCARD status cuda_zero(const kern_context *context, const cuda_view *out);
 // Copies; numbers are converted where the types differ.
 NODISCARD status cuda_copy(const kern_context *context, const cuda_view *from, const cuda_view *to);
+// The order of a call's sums within a row: a cuda_gemm_order.
+int32_t cuda_gemm_order_of(const kern_call *call);
 // Runs a product; m, n, k and aligned are set here.
 NODISCARD status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args);
 

@@ -208,10 +208,17 @@ status cuda_row_attention_merge(const kern_context *context, const kern_call *c)
 }
 
 // ---- sinks --------------------------------------------------------------------------------------
-enum { SINK_ROWS = 64, MAX_SINK_PARTS = 128 };
+enum { SINK_ROWS = 64, MAX_SINK_PARTS = 128, STRICT_SINK_ROWS = 4096 };
+
+// Rows that are summed by one launch. In strict order each is a part.
+static int64_t sink_rows(const kern_call *c)
+{
+    return c->strict ? min_i64(c->in[1].dims[0], STRICT_SINK_ROWS) : c->in[1].dims[0];
+}
 
 static int64_t sink_parts(const kern_call *c)
 {
+    if (c->strict) return max_i64(1, sink_rows(c));
     const int64_t parts = (c->in[1].dims[0] + SINK_ROWS - 1) / SINK_ROWS;
     return max_i64(1, min_i64(parts, MAX_SINK_PARTS));
 }
@@ -222,19 +229,21 @@ int64_t cuda_sinks_dw_workspace(const kern_call *call, int threads)
     return sink_parts(call) * call->out[0].dims[0] * (int64_t)sizeof(float);
 }
 
-status cuda_row_sinks_dw(const kern_context *context, const kern_call *c)
+// Adds the rows first to first + count - 1.
+static status sinks_run(const kern_context *context, const kern_call *c, int64_t first,
+                        int64_t count)
 {
-    TRY(cuda_call_check(context, c));
-    TRY(cuda_refuse_strict(c));
-    cuda_sinks_args args = {.dy = cuda_view_of(&c->in[0]),
-                            .y = cuda_view_of(&c->in[1]),
-                            .lse = cuda_view_of(&c->in[2]),
+    const cuda_view dy = cuda_view_of(&c->in[0]), y = cuda_view_of(&c->in[1]);
+    const cuda_view lse = cuda_view_of(&c->in[2]);
+    cuda_sinks_args args = {.dy = cuda_view_rows(&dy, first, count),
+                            .y = cuda_view_rows(&y, first, count),
+                            .lse = cuda_view_rows(&lse, first, count),
                             .sinks = cuda_view_of(&c->in[3]),
                             .out = cuda_view_of(&c->out[0]),
                             .partial = c->workspace,
-                            .parts = sink_parts(c),
-                            .accumulate = c->accumulate};
-    args.part_rows = (args.y.rows + args.parts - 1) / args.parts;
+                            .parts = c->strict ? count : sink_parts(c),
+                            .accumulate = c->accumulate || first > 0};
+    args.part_rows = (count + args.parts - 1) / max_i64(args.parts, 1);
     args.heads = args.out.columns;
     args.dim = args.y.columns / max_i64(args.heads, 1);
     const cuda_shape terms = {.grid = {args.heads, args.parts, 1},
@@ -244,4 +253,17 @@ status cuda_row_sinks_dw(const kern_context *context, const kern_call *c)
     const cuda_shape finish = {.grid = {(args.heads + CUDA_THREADS - 1) / CUDA_THREADS, 1, 1},
                                .threads = CUDA_THREADS};
     return cuda_launch_run(context, "cuda_sinks_finish", &finish, &args, sizeof(args));
+}
+
+status cuda_row_sinks_dw(const kern_context *context, const kern_call *c)
+{
+    TRY(cuda_call_check(context, c));
+    const int64_t rows = c->in[1].dims[0], most = sink_rows(c);
+    int64_t first = 0;
+    do {
+        const int64_t count = min_i64(rows - first, most);
+        TRY(sinks_run(context, c, first, count));
+        first += count;
+    } while (first < rows);
+    return ST_OK;
 }

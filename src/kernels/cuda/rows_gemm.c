@@ -37,7 +37,7 @@ static bool is_same(const cuda_view *a, const cuda_view *b)
 
 bool cuda_gemm_is_half(const cuda_gemm_args *args)
 {
-    return is_half(&args->a) && args->a.type == args->b.type &&
+    return args->order != CUDA_GEMM_SEQUENCE && is_half(&args->a) && args->a.type == args->b.type &&
            !(args->a_along_m && !args->b_along_n);
 }
 
@@ -56,12 +56,18 @@ int64_t cuda_gemm_shared(bool half)
     return half ? HALF_SHARED : PLAIN_SHARED;
 }
 
+int32_t cuda_gemm_order_of(const kern_call *call)
+{
+    return call->strict ? CUDA_GEMM_BY_ROWS : CUDA_GEMM_FREE;
+}
+
 // *done: the library has the product. gelu: of c, which the library writes too; NULL: not wanted.
 static status library_run(const kern_context *context, const cuda_gemm_args *args,
                           const cuda_view *gelu, bool *done)
 {
     const bool continues = args->before.data != NULL;
     *done = false;
+    if (args->order != CUDA_GEMM_FREE) return ST_OK;
     if (context->queue->product == NULL || args->activation != ACT_NONE) return ST_OK;
     if (continues && !is_same(&args->before, &args->c)) return ST_OK;
     const cuda_product product = {.a = matrix_of(&args->a),
@@ -143,6 +149,7 @@ static status narrow_run(const kern_context *context, const kern_call *c, const 
     const cuda_view out = cuda_view_of(&c->out[0]);
     cuda_product product = {.c = matrix_of(&out), .accumulate = before->data != NULL};
     *done = false;
+    if (c->strict) return ST_OK;
     if (before->data != NULL && !is_same(before, &out)) return ST_OK;
     if (bias != NULL && cuda_has(bias)) {
         product.bias = bias->data;
@@ -167,7 +174,8 @@ status cuda_row_matmul(const kern_context *context, const kern_call *c)
                            .b = cuda_view_of(&c->in[1]),
                            .bias = cuda_view_of(&c->in[2]),
                            .c = cuda_view_of(&c->out[0]),
-                           .activation = (int32_t)c->attrs.activation};
+                           .activation = (int32_t)c->attrs.activation,
+                           .order = cuda_gemm_order_of(c)};
     if (c->then != NULL) return matmul_gelu(context, &args, c->then);
     return cuda_gemm_run(context, &args);
 }
@@ -186,7 +194,8 @@ status cuda_row_matmul_dx(const kern_context *context, const kern_call *c)
                            .b = cuda_view_of(&c->in[1]),
                            .before = before,
                            .c = cuda_view_of(&c->out[0]),
-                           .b_along_n = 1};
+                           .b_along_n = 1,
+                           .order = cuda_gemm_order_of(c)};
     return cuda_gemm_run(context, &args);
 }
 
@@ -195,7 +204,6 @@ status cuda_row_matmul_dw(const kern_context *context, const kern_call *c)
 {
     kern_call rounded;
     TRY(cuda_call_check(context, c));
-    TRY(cuda_refuse_strict(c));
     const cuda_view before = c->accumulate ? cuda_view_of(&c->out[0]) : (cuda_view){.data = NULL};
     bool done = false;
     TRY(narrow_run(context, c, NULL, &before, &done));
@@ -205,7 +213,8 @@ status cuda_row_matmul_dw(const kern_context *context, const kern_call *c)
                            .b = cuda_view_of(&c->in[1]),
                            .c = cuda_view_of(&c->out[0]),
                            .a_along_m = 1,
-                           .b_along_n = 1};
+                           .b_along_n = 1,
+                           .order = c->strict ? CUDA_GEMM_SEQUENCE : CUDA_GEMM_FREE};
     if (c->accumulate) args.before = args.c;
     return cuda_gemm_run(context, &args);
 }

@@ -89,12 +89,13 @@ status cuda_row_grouped_matmul_dx(const kern_context *context, const kern_call *
 status cuda_row_grouped_matmul_dw(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
-    TRY(cuda_refuse_strict(c));
-    cuda_grouped_args args = {.product = {.a = cuda_view_of(&c->in[0]),
-                                          .b = cuda_view_of(&c->in[1]),
-                                          .c = cuda_view_of(&c->out[0]),
-                                          .a_along_m = 1,
-                                          .b_along_n = 1}};
+    cuda_grouped_args args = {
+        .product = {.a = cuda_view_of(&c->in[0]),
+                    .b = cuda_view_of(&c->in[1]),
+                    .c = cuda_view_of(&c->out[0]),
+                    .a_along_m = 1,
+                    .b_along_n = 1,
+                    .order = c->strict ? CUDA_GEMM_SEQUENCE : CUDA_GEMM_FREE}};
     args.groups = groups_of(c, args.product.a.rows);
     args.product.m = args.own = args.product.a.columns;
     args.product.n = args.product.c.columns;
@@ -124,7 +125,6 @@ status cuda_row_bias_rows(const kern_context *context, const kern_call *c)
 status cuda_row_bias_rows_dw(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
-    TRY(cuda_refuse_strict(c));
     cuda_bias_args args = {.x = cuda_view_of(&c->in[0]),
                            .scale = cuda_view_of(&c->in[1]),
                            .bias = cuda_view_of(&c->out[0]),
@@ -153,7 +153,6 @@ status cuda_row_bias_tokens(const kern_context *context, const kern_call *c)
 status cuda_row_bias_tokens_dw(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
-    TRY(cuda_refuse_strict(c));
     cuda_bias_args args = tokens_args(c);
     args.weights = cuda_view_of(&c->in[2]);
     args.bias = cuda_view_of(&c->out[0]);

@@ -128,18 +128,21 @@ static status dx_run(const kern_context *context, const kern_call *c, const head
         cuda_gemm_args args = {.a = columns_from(&job->gradient, begin, end - begin),
                                .b = cuda_view_rows(&job->w, begin, end - begin),
                                .c = columns_from(&dx, i * dim, dim),
-                               .b_along_n = 1};
+                               .b_along_n = 1,
+                               .order = cuda_gemm_order_of(c)};
         args.a.rows = count;
         TRY(cuda_gemm_run(context, &args));
     }
     return ST_OK;
 }
 
-static status logits_run(const kern_context *context, const head_job *job, int64_t first,
-                         int64_t count)
+static status logits_run(const kern_context *context, const kern_call *c, const head_job *job,
+                         int64_t first, int64_t count)
 {
-    cuda_gemm_args args = {
-        .a = cuda_view_rows(&job->x, first, count), .b = job->w, .c = job->logits};
+    cuda_gemm_args args = {.a = cuda_view_rows(&job->x, first, count),
+                           .b = job->w,
+                           .c = job->logits,
+                           .order = cuda_gemm_order_of(c)};
     args.c.rows = count;
     return cuda_gemm_run(context, &args);
 }
@@ -147,7 +150,7 @@ static status logits_run(const kern_context *context, const head_job *job, int64
 static status chunk_run(const kern_context *context, const kern_call *c, const head_job *job,
                         int64_t first, int64_t count)
 {
-    if (!job->kept) TRY(logits_run(context, job, first, count));
+    if (!job->kept) TRY(logits_run(context, c, job, first, count));
     cuda_head_args rows = args_of(c, job, first, count);
     rows.loss = elements_from(&job->loss, first, count);
     if (job->slopes.data != NULL) rows.slopes = elements_from(&job->slopes, first, count);
@@ -168,7 +171,8 @@ static status chunk_run(const kern_context *context, const kern_call *c, const h
                          .b = cuda_view_rows(&job->x, first, count),
                          .c = job->dw,
                          .a_along_m = 1,
-                         .b_along_n = 1};
+                         .b_along_n = 1,
+                         .order = c->strict ? CUDA_GEMM_SEQUENCE : CUDA_GEMM_FREE};
     if (job->continues || first > 0) dw.before = job->dw;
     return cuda_gemm_run(context, &dw);
 }
@@ -206,7 +210,7 @@ status cuda_row_head_stats(const kern_context *context, const kern_call *c)
     const int64_t rows = job.x.rows, chunk = chunk_rows(c);
     for (int64_t first = 0; first < rows; first += chunk) {
         const int64_t count = min_i64(chunk, rows - first);
-        TRY(logits_run(context, &job, first, count));
+        TRY(logits_run(context, c, &job, first, count));
         cuda_head_args args = args_of(c, &job, first, count);
         args.stats = cuda_view_rows(&stats, first, count);
         TRY(rows_run(context, "cuda_head_stats", &args, c->piece.shard_count));
@@ -218,7 +222,6 @@ status cuda_row_head_loss(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
     TRY(shards_check(c));
-    if (cuda_has(&c->out[2])) TRY(cuda_refuse_strict(c));
     head_job job = job_of(c);
     const int64_t rows = job.x.rows, chunk = chunk_rows(c);
     job.loss = cuda_view_of(&c->out[0]);

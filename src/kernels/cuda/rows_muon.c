@@ -78,7 +78,9 @@ static status newton_schulz_step(muon_job *job)
                     next = matrix(job->work.next, rows, columns);
     const cuda_view square = matrix(job->work.square, low, low);
     const cuda_view polynomial = matrix(job->work.polynomial, low, low);
-    cuda_gemm_args first = {.a = x, .b = x, .c = square, .a_along_m = tall, .b_along_n = tall};
+    const int32_t order = cuda_gemm_order_of(job->call);
+    cuda_gemm_args first = {
+        .a = x, .b = x, .c = square, .a_along_m = tall, .b_along_n = tall, .order = order};
     TRY(cuda_gemm_run(job->context, &first));
     TRY(scale(job, job->work.polynomial, job->work.square, muon_b, low * low));
     TRY(scale(job, job->work.scaled, job->work.square, muon_c, low * low));
@@ -86,14 +88,16 @@ static status newton_schulz_step(muon_job *job)
                              .b = square,
                              .c = polynomial,
                              .before = polynomial,
-                             .b_along_n = 1};
+                             .b_along_n = 1,
+                             .order = order};
     TRY(cuda_gemm_run(job->context, &second));
     TRY(scale(job, job->work.next, job->work.x, muon_a, rows * columns));
     cuda_gemm_args third = {.a = tall ? x : polynomial,
                             .b = tall ? polynomial : x,
                             .c = next,
                             .before = next,
-                            .b_along_n = 1};
+                            .b_along_n = 1,
+                            .order = order};
     TRY(cuda_gemm_run(job->context, &third));
     float *done = job->work.next;
     job->work.next = job->work.x;

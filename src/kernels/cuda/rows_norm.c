@@ -110,6 +110,7 @@ static void parts_of(int64_t rows, int64_t *parts, int64_t *part_rows)
 static int64_t column_workspace(const kern_call *call, int64_t dim)
 {
     int64_t parts, part_rows;
+    if (call->strict) return 0;
     const int64_t groups = dim > 0 ? call->in[0].dims[1] / dim : 1;
     parts_of(call->in[0].dims[0] * groups, &parts, &part_rows);
     return 2 * parts * dim * (int64_t)sizeof(float);
@@ -124,17 +125,22 @@ int64_t cuda_columns_workspace(const kern_call *call, int threads)
 static status columns_run(const kern_context *context, const kern_call *call,
                           cuda_column_args *args)
 {
-    TRY(cuda_refuse_strict(call));
     args->dy = cuda_view_of(&call->in[0]);
     args->out = cuda_view_of(&call->out[0]);
     args->dim = args->out.columns;
     args->groups = args->dy.columns / args->dim;
     args->accumulate = call->accumulate;
+    const int64_t shared_bytes = 2 * NORM_ROWS * COLUMNS * (int64_t)sizeof(float);
+    const int64_t across = (args->dim + COLUMNS - 1) / COLUMNS;
+    if (call->strict) { // one sum, in the order of the rows
+        const cuda_shape sequence = {
+            .grid = {across, 1, 1}, .threads = CUDA_THREADS, .shared_bytes = shared_bytes};
+        return cuda_launch_run(context, "cuda_column_sequence", &sequence, args, sizeof(*args));
+    }
     args->partial = call->workspace;
     parts_of(args->dy.rows * args->groups, &args->parts, &args->part_rows);
-    const cuda_shape sums = {.grid = {(args->dim + COLUMNS - 1) / COLUMNS, args->parts, 1},
-                             .threads = CUDA_THREADS,
-                             .shared_bytes = 2 * NORM_ROWS * COLUMNS * (int64_t)sizeof(float)};
+    const cuda_shape sums = {
+        .grid = {across, args->parts, 1}, .threads = CUDA_THREADS, .shared_bytes = shared_bytes};
     TRY(cuda_launch_run(context, "cuda_column_sums", &sums, args, sizeof(*args)));
     const cuda_shape finish = {.grid = {(args->dim + CUDA_THREADS - 1) / CUDA_THREADS, 2, 1},
                                .threads = CUDA_THREADS};
