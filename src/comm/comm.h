@@ -84,8 +84,8 @@ typedef struct comm_args {
     const int64_t *send_counts, *receive_counts;
     // Or offsets of rows instead, `stride` of them for each rank and one more: rows from offsets[r
     // stride] to offsets[(r + 1) stride] - 1 go to rank r, and come from it. A row has row_elements
-    // elements. They are read when the operation runs, so earlier work of its stream may write
-    // them.
+    // elements. They are read when the operation runs, by the host, so earlier work of its stream
+    // may write them.
     const int32_t *send_offsets, *receive_offsets;
     int32_t stride;
     int64_t row_elements, receive_most; // receive_most: the most elements that may come
@@ -93,7 +93,8 @@ typedef struct comm_args {
     // NULL: they are not. The items are in place and together one vector, even if a rank gets only
     // its piece of the sum.
     const struct comm_compressed *compressed;
-    bool on_device; // the buffers lie in memory of GPUs (comm_group_peer_posts), on all ranks
+    // The buffers lie in memory of GPUs on all ranks (comm_group_peer_posts, comm_group_rows_posts).
+    bool on_device;
     const char
         *algorithm;     // NULL: chosen by size and topology; a named one that cannot run is refused
     const char *tensor; // name of the operand, "gradients, bucket 4"; it is compared between ranks
@@ -216,10 +217,16 @@ NODISCARD status comm_post(comm_group *g, const device_api *api, device_stream *
 // Lets NCCL post the group's operations, if comm_config has it; else nothing. Collective over the
 // group, in the same order of groups on all ranks; the GPU's context is current in this thread.
 NODISCARD status comm_group_library_open(comm_group *g);
+// The same for an ALL_TO_ALLV of rows, whose counts the host must see first; a function of the host
+// takes part. Collective as above; comm_group_library_close ends it too.
+NODISCARD status comm_group_rows_open(comm_group *g, const device_api *api, device *d);
 void comm_group_library_close(comm_group *g); // no operation is under way
 // Whether NCCL posts the operation: then its buffers may be memory that the host cannot touch, and
 // the stream needs no function of the host.
 bool comm_group_library_posts(const comm_group *g, const device_api *api, const comm_args *args);
+// Whether NCCL sends the rows: then args.on_device may be set, and comm_post takes buffers in memory
+// of the GPU. The offsets lie in memory of the host all the same.
+bool comm_group_rows_posts(const comm_group *g, const comm_args *args);
 // Lets the GPUs of the group read and write each other's memory, if comm_config.peer is set and all
 // its ranks are of this host; else nothing. `memory` is the device's piece with the buffers of all
 // operations. Collective over the group; ST_UNSUPPORTED on all ranks, with the remedy, if some GPU

@@ -278,6 +278,36 @@ static status counts_take(const comm_args *args, const int32_t *offsets, int64_t
     return ST_OK;
 }
 
+// The ranks tell each other how many elements they send, and then NCCL sends them.
+static status rows_run(comm_group *g, comm_memo *memo, const comm_args *args, uint64_t sequence,
+                       int64_t posted_ns)
+{
+    const int64_t *receives = g->counts + g->size;
+    int64_t *told = g->counts + (int64_t)g->size * 2;
+    const comm_item item = {.in = g->counts, .out = told, .count = 1};
+    const comm_args counts = {.op = COLLECTIVE_ALL_TO_ALL,
+                              .type = DTYPE_I64,
+                              .items = &item,
+                              .item_count = 1,
+                              .tensor = args->tensor,
+                              .site = args->site,
+                              .step = args->step};
+    comm_contract contract;
+    TRY(comm_contract_make(g, memo, &counts, sequence, &contract));
+    TRY(comm_algorithm_run(g, memo, &counts, &contract, posted_ns));
+    for (int r = 0; r < g->size; r++) {
+        if (told[r] == receives[r]) continue;
+        return fail(ST_DIVERGED,
+                    "all_to_allv #%llu of %s: rank %d sends %lld elements to rank %d, which "
+                    "expects %lld at %s",
+                    (unsigned long long)sequence, args->tensor != NULL ? args->tensor : "?",
+                    g->port->members.ranks[r], (long long)told[r],
+                    g->port->members.ranks[g->rank], (long long)receives[r],
+                    args->site != NULL ? args->site : "?");
+    }
+    return comm_nccl_rows_run(g->rows, args, g->counts, receives);
+}
+
 // Runs an operation whose counts are offsets in device memory.
 static status offsets_run(comm_group *g, comm_memo *memo, const comm_args *args,
                           const comm_contract *contract, int64_t posted_ns)
@@ -285,13 +315,15 @@ static status offsets_run(comm_group *g, comm_memo *memo, const comm_args *args,
     comm_args counted = *args;
     const comm_item *item = &args->items[0];
     if (g->counts == NULL) {
-        g->counts = calloc((size_t)g->size * 2, sizeof(*g->counts));
+        g->counts = calloc((size_t)g->size * 3, sizeof(*g->counts));
         if (g->counts == NULL) {
             return fail(ST_NO_MEMORY, "no memory for the counts of %d ranks", g->size);
         }
     }
     TRY(counts_take(args, args->send_offsets, item->count, g->size, g->counts));
     TRY(counts_take(args, args->receive_offsets, args->receive_most, g->size, g->counts + g->size));
+    if (args->on_device && g->rows != NULL)
+        return rows_run(g, memo, args, contract->sequence, posted_ns);
     counted.send_counts = g->counts;
     counted.receive_counts = g->counts + g->size;
     return comm_algorithm_run(g, memo, &counted, contract, posted_ns);
@@ -348,26 +380,50 @@ static void group_broken(comm_group *g, status st)
     c->transport->stop(c->link, st, g->error.text);
 }
 
+static status watch_begin(comm *c)
+{
+    comm_nccl_watch *watch = NULL;
+    if (c->watch != NULL) return ST_OK;
+    TRY(comm_nccl_watch_begin(group_broken, &watch));
+    __atomic_store_n(&c->watch, watch, __ATOMIC_RELEASE);
+    return ST_OK;
+}
+
 status comm_group_library_open(comm_group *g)
 {
     comm *c = g->owner;
     if (c->config.nccl == NULL || g->size == 1 || g->nccl != NULL) return ST_OK;
-    if (c->watch == NULL) {
-        comm_nccl_watch *watch = NULL;
-        TRY(comm_nccl_watch_begin(group_broken, &watch));
-        __atomic_store_n(&c->watch, watch, __ATOMIC_RELEASE);
-    }
+    TRY(watch_begin(c));
     TRY(comm_nccl_create(c->config.nccl, g, &g->nccl));
     comm_nccl_watch_add(c->watch, g->nccl);
     return ST_OK;
 }
 
+status comm_group_rows_open(comm_group *g, const device_api *api, device *d)
+{
+    comm *c = g->owner;
+    if (c->config.nccl == NULL || g->size == 1 || g->rows != NULL || api->stream_native == NULL)
+        return ST_OK;
+    TRY(watch_begin(c));
+    TRY(comm_nccl_rows_create(c->config.nccl, g, api, d, &g->rows));
+    comm_nccl_watch_add(c->watch, comm_nccl_rows_library(g->rows));
+    return ST_OK;
+}
+
 void comm_group_library_close(comm_group *g)
 {
+    if (g->rows != NULL) comm_nccl_watch_remove(g->owner->watch, comm_nccl_rows_library(g->rows));
+    comm_nccl_rows_destroy(g->rows);
+    g->rows = NULL;
     if (g->nccl == NULL) return;
     comm_nccl_watch_remove(g->owner->watch, g->nccl);
     comm_nccl_destroy(g->nccl);
     g->nccl = NULL;
+}
+
+bool comm_group_rows_posts(const comm_group *g, const comm_args *args)
+{
+    return g->rows != NULL && comm_nccl_rows_can(args);
 }
 
 bool comm_group_library_posts(const comm_group *g, const device_api *api, const comm_args *args)

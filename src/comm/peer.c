@@ -49,13 +49,11 @@ static bool can_sum(dtype type, op_reduction reduction)
 bool comm_peer_can(const comm_args *args, int ranks)
 {
     const int terms = comm_args_terms(args); // which may differ between ranks
-    // Counts that lie on the GPU are not known to the host, and codecs run on the host.
-    if (ranks > DEVICE_PEERS || args->op == COLLECTIVE_ALL_TO_ALLV || args->compressed != NULL) {
-        return false;
-    }
+    const bool exchanges = args->op == COLLECTIVE_ALL_TO_ALL || args->op == COLLECTIVE_ALL_TO_ALLV;
+    if (ranks > DEVICE_PEERS || args->compressed != NULL) return false; // codecs run on the host
     for (int i = 0; i < args->item_count; i++) { // such an exchange goes through stages
         const comm_item *item = &args->items[(int64_t)i * terms];
-        if (args->op == COLLECTIVE_ALL_TO_ALL && item->in == item->out) return false;
+        if (exchanges && item->in == item->out) return false;
     }
     if (!comm_op_rows[args->op].adds) return true;
     return can_sum(args->type, args->reduction) && args->shards <= DEVICE_SUM_TERMS;

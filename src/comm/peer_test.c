@@ -44,6 +44,7 @@ typedef enum way {
     WAY_RIGHT,
     WAY_ORDER,       // rank 1 posts another operation
     WAY_COUNT,       // with other elements
+    WAY_ROWS,        // expects other rows
     WAY_HOST_MEMORY, // with a buffer of the host
     WAY_ABSENT,      // not at all
     WAY_GONE,        // its process ends
@@ -172,9 +173,65 @@ static status copies_compare(rig *r)
     return ST_OK;
 }
 
+// ---- rows of experts ----------------------------------------------------------------------------
+enum { STRIDE = 2, ROW = 5, ROWS_MOST = 40, RANKS_MOST = 3 };
+
+// The rows for expert e of rank `to` that rank `from` sends: often none, now and then many.
+static int32_t rows_of(int routing, int from, int to, int e)
+{
+    const uint64_t word =
+        ((uint64_t)routing * 64 + (uint64_t)(from * 16 + to * 4 + e) + 1) * 0x9e3779b97f4a7c15u;
+    return word >> 62 == 0 ? 0 : (int32_t)(word >> 40) % 7;
+}
+
+typedef struct rows {
+    int32_t send[RANKS_MOST * STRIDE + 1], receive[RANKS_MOST * STRIDE + 1];
+} rows;
+
+static comm_args rows_make(const rig *r, int routing, rows *out)
+{
+    for (int i = 0; i < r->ranks * STRIDE; i++) {
+        const int peer = i / STRIDE, e = i % STRIDE;
+        out->send[i + 1] = out->send[i] + rows_of(routing, r->rank, peer, e);
+        out->receive[i + 1] = out->receive[i] + rows_of(routing, peer, r->rank, e);
+    }
+    return (comm_args){.op = COLLECTIVE_ALL_TO_ALLV,
+                       .type = DTYPE_BF16,
+                       .item_count = 1,
+                       .send_offsets = out->send,
+                       .receive_offsets = out->receive,
+                       .stride = STRIDE,
+                       .row_elements = ROW,
+                       .receive_most = ROWS_MOST * ROW,
+                       .tensor = "rows",
+                       .site = "peer_test"};
+}
+
+static status rows_compare(rig *r)
+{
+    for (int routing = 0; routing < 20; routing++) {
+        rows of = {.send = {0}};
+        const comm_item item = item_at(0, HALF, ROWS_MOST * ROW, 0);
+        TRY(compare(r, rows_make(r, routing, &of), &item));
+    }
+    return ST_OK;
+}
+
+static status rows_wrong_run(rig *r)
+{
+    rows of = {.send = {0}};
+    const comm_item item = {.in = r->memory, .out = r->memory + HALF, .count = ROWS_MOST * ROW};
+    comm_args args = rows_make(r, 4, &of);
+    args.items = &item;
+    args.on_device = true;
+    if (r->rank == 1) of.receive[r->ranks * STRIDE]++; // one more of the last
+    return posted_run(r, &args);
+}
+
 static status wrong_run(rig *r)
 {
     const bool other = r->rank == 1;
+    if (r->way == WAY_ROWS) return rows_wrong_run(r);
     char *buffer = other && r->way == WAY_HOST_MEMORY ? r->host : r->memory;
     const comm_item item = {
         .in = buffer, .out = buffer, .count = other && r->way == WAY_COUNT ? COUNT - 1 : COUNT};
@@ -194,7 +251,8 @@ static status work(rig *r)
 {
     if (r->way != WAY_RIGHT) return wrong_run(r);
     TRY(sums_compare(r));
-    return copies_compare(r);
+    TRY(copies_compare(r));
+    return rows_compare(r);
 }
 
 static status rank_body(comm *c, void *context)
@@ -286,6 +344,7 @@ static void ranks_that_differ_are_named(void **state)
     (void)state;
     mistake_run(WAY_ORDER, ST_DIVERGED, "second", "first");
     mistake_run(WAY_COUNT, ST_DIVERGED, "299", "299");
+    mistake_run(WAY_ROWS, ST_DIVERGED, "elements to rank 1, which expects", "which expects");
     mistake_run(WAY_HOST_MEMORY, ST_DIVERGED, "rank 1 lie outside of the memory that GPUs share",
                 NULL);
 }

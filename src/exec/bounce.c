@@ -64,7 +64,7 @@ int64_t exec_bounce_bytes(const comm_args *args, const comm_group *group)
 {
     int64_t at = 0;
     item_place p;
-    for (int i = 0; i < args->item_count * comm_args_terms(args); i++) {
+    for (int i = 0; i < args->item_count * comm_args_terms(args) && !args->on_device; i++) {
         at = item_place_make(args, &args->items[i], group, at, &p);
     }
     return at + 2 * align_up(offsets_bytes(args, group), ALIGN_TENSOR);
@@ -88,7 +88,7 @@ static void offsets_make(const comm_args *args, const comm_group *group, char *a
 status exec_bounce_make(arena *a, const comm_args *args, const comm_group *group, char *buffer,
                         exec_bounce *out)
 {
-    const int count = args->item_count * comm_args_terms(args);
+    const int count = args->on_device ? 0 : args->item_count * comm_args_terms(args);
     comm_item *items = NULL;
     int64_t at = 0;
     *out = (exec_bounce){.args = *args};
@@ -114,7 +114,7 @@ status exec_bounce_make(arena *a, const comm_args *args, const comm_group *group
             out->in[out->in_count++] = (exec_bounce_copy){p.out, buffer + p.out_at, p.out_bytes};
         }
     }
-    out->args.items = items;
+    if (!args->on_device) out->args.items = items;
     offsets_make(args, group, buffer + at, out);
     return ST_OK;
 }

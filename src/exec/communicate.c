@@ -118,13 +118,16 @@ status exec_groups_make(arena *a, comm *all, const plan_mesh *mesh, const plan_t
     return ST_OK;
 }
 
-status exec_groups_library_open(arena *a, comm_group *const *groups, const plan_table *run)
+status exec_groups_library_open(arena *a, comm_group *const *groups, const plan_table *run,
+                                const exec_memory *memory, const bool *has_rows)
 {
     bool *done = NULL;
     if (groups == NULL) return ST_OK;
     TRY(arena_new(a, run->group_count + 1, &done));
     for (int64_t next; (next = group_next(run, done)) >= 0; done[next] = true) {
-        if (groups[next] != NULL) TRY(comm_group_library_open(groups[next]));
+        if (groups[next] == NULL) continue;
+        TRY(comm_group_library_open(groups[next]));
+        if (has_rows[next]) TRY(comm_group_rows_open(groups[next], memory->api, memory->d));
     }
     return ST_OK;
 }

@@ -18,9 +18,11 @@ typedef struct exec_memory {
 } exec_memory;
 
 // Lets NCCL post the operations of groups, where the job has it (comm_group_library_open), once the
-// device is open; close: before it is destroyed. NULL groups are legal.
+// device is open; close: before it is destroyed. NULL groups are legal. has_rows: the groups that
+// exchange rows by counts (comm_group_rows_open).
 NODISCARD status exec_groups_library_open(arena *a, comm_group *const *groups,
-                                          const plan_table *run);
+                                          const plan_table *run, const exec_memory *memory,
+                                          const bool *has_rows);
 // The same for GPUs that read each other's memory (comm_group_peer_open).
 NODISCARD status exec_groups_peer_open(arena *a, comm_group *const *groups, const plan_table *run,
                                        const exec_memory *memory);

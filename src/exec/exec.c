@@ -65,10 +65,12 @@ static bool library_posts(const exec *e, const plan_state *s, int64_t row)
     return group != NULL && comm_group_library_posts(group, e->config.api, &s->comms[row]);
 }
 
-// Whether the operands stay on the device: by NCCL, or because GPUs read each other's memory.
+// Whether all of it stays on the device: by NCCL, or because GPUs read each other's memory. The
+// host reads the offsets of rows in any case.
 static bool stays_there(const exec *e, const plan_state *s, int64_t row)
 {
-    return s->comms[row].on_device || library_posts(e, s, row);
+    const comm_args *args = &s->comms[row];
+    return (args->on_device && args->send_offsets == NULL) || library_posts(e, s, row);
 }
 
 static status bounces_of_plan(exec *e, plan_state *s)
@@ -181,7 +183,19 @@ static void ways_find(exec *e)
             comm_group *group = group_of(e, &s->p->comms[i]);
             s->needs_host = s->needs_host || !library_posts(e, s, i);
             s->comms[i].on_device = !library_posts(e, s, i) && group != NULL &&
-                                    comm_group_peer_posts(group, &s->comms[i]);
+                                    (comm_group_peer_posts(group, &s->comms[i]) ||
+                                     comm_group_rows_posts(group, &s->comms[i]));
+        }
+    }
+}
+
+// The groups that exchange rows by counts in some plan; all members of a group have the same ones.
+static void rows_find(const exec *e, bool *has_rows)
+{
+    for (int64_t k = 0; k < e->config.plan_count; k++) {
+        const plan *p = e->config.plans[k];
+        for (int64_t i = 0; i < p->comm_count; i++) {
+            if (p->comms[i].op == COLLECTIVE_ALL_TO_ALLV) has_rows[p->comms[i].group] = true;
         }
     }
 }
@@ -207,8 +221,11 @@ static status create_parts(exec *e)
         TRY(exec_comms_make(e->a, e->plans[i].p, e->base, &e->plans[i].comms));
         TRY(plan_sums_make(e, &e->plans[i]));
     }
-    TRY(exec_groups_library_open(e->a, e->config.groups, e->config.run));
     const exec_memory arena_memory = {api, e->device, e->base, max_i64(e->arena_bytes, 1)};
+    bool *has_rows = NULL;
+    TRY(arena_new(e->a, e->config.run->group_count + 1, &has_rows));
+    rows_find(e, has_rows);
+    TRY(exec_groups_library_open(e->a, e->config.groups, e->config.run, &arena_memory, has_rows));
     TRY(exec_groups_peer_open(e->a, e->config.groups, e->config.run, &arena_memory));
     ways_find(e);
     TRY(bounces_make(e));
@@ -629,7 +646,8 @@ exec_ways exec_ways_of(const exec *e, const plan *p)
     for (int64_t i = 0; i < p->comm_count && e->config.api->hides_memory; i++) {
         const comm_group *group = group_of(e, &p->comms[i]);
         if (group == NULL || comm_group_size(group) == 1) continue;
-        const bool by_library = library_posts(e, s, i), by_peers = s->comms[i].on_device;
+        const bool by_library = library_posts(e, s, i) || comm_group_rows_posts(group, &s->comms[i]);
+        const bool by_peers = s->comms[i].on_device;
         *(by_library ? &ways.library : by_peers ? &ways.peers : &ways.host) += 1;
     }
     return ways;

@@ -56,7 +56,16 @@ static void strict_sums_stay_with_the_host(void **state)
 }
 
 // ---- two ranks by hand --------------------------------------------------------------------------
-typedef enum way { WAY_RIGHT, WAY_ORDER, WAY_COUNT, WAY_HOST_MEMORY, WAY_LOST, WAY_ERROR } way;
+typedef enum way {
+    WAY_RIGHT,
+    WAY_ORDER,
+    WAY_COUNT,
+    WAY_HOST_MEMORY,
+    WAY_LOST,
+    WAY_ERROR,
+    WAY_ROWS,      // of experts
+    WAY_ROWS_COUNT // with other counts on one rank
+} way;
 
 typedef struct pair {
     way way;
@@ -101,6 +110,50 @@ static bool has_ended(const comm_group *g)
     return false;
 }
 
+// Rank 0 sends 3 rows to itself and 1 to rank 1, which sends 2 and none.
+static status rows_work(const pair *p, comm_group *g, device *d, device_stream *s, float *memory)
+{
+    enum { ROW = 4, MOST = 8, BACK = 512 };
+    static const int32_t offsets[2][2][3] = {{{0, 3, 4}, {0, 3, 5}}, {{0, 2, 2}, {0, 1, 1}}};
+    const int rank = comm_group_rank(g);
+    int32_t receive[3];
+    float *pinned = NULL;
+    bool posted = false;
+    TRY(comm_group_rows_open(g, &device_cuda, d));
+    TRY(device_cuda.host_alloc(d, 4096, (void **)&pinned));
+    for (int i = 0; i < BACK; i++) pinned[i] = (float)(rank * 100 + i);
+    memcpy(receive, offsets[rank][1], sizeof(receive));
+    if (rank == 1 && p->way == WAY_ROWS_COUNT) receive[1] = receive[2] = 2;
+    const comm_item item = {.in = memory, .out = memory + BACK, .count = MOST * ROW};
+    const comm_args args = {.op = COLLECTIVE_ALL_TO_ALLV,
+                            .type = DTYPE_F32,
+                            .items = &item,
+                            .item_count = 1,
+                            .send_offsets = offsets[rank][0],
+                            .receive_offsets = receive,
+                            .stride = 1,
+                            .row_elements = ROW,
+                            .receive_most = MOST * ROW,
+                            .on_device = true,
+                            .tensor = "rows",
+                            .site = "nccl_test",
+                            .step = 1};
+    ASSERT(comm_group_rows_posts(g, &args));
+    status st = device_cuda.copy_in(s, memory, pinned, 2048, &posted);
+    if (st == ST_OK) st = comm_post(g, &device_cuda, s, &args, &posted);
+    if (st == ST_OK) st = device_cuda.copy_out(s, pinned, memory + BACK, 2048, &posted);
+    if (st == ST_OK) st = device_cuda.sync(d);
+    for (int i = 0; i < receive[2] * ROW && st == ST_OK; i++) {
+        const float want = rank == 1 ? (float)(12 + i) : i < 12 ? (float)i : (float)(100 + i - 12);
+        if (pinned[i] != want) st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "a wrong row");
+    }
+    error_record why;
+    error_take(&why);
+    device_cuda.host_free(d, pinned);
+    comm_group_library_close(g);
+    return st == ST_OK ? ST_OK : error_put(&why);
+}
+
 static status pair_work(pair *p, comm *c, device *d, device_stream *s, float *memory)
 {
     comm_group *g = NULL;
@@ -108,6 +161,11 @@ static status pair_work(pair *p, comm *c, device *d, device_stream *s, float *me
     float *pinned = NULL;
     bool posted = false;
     TRY(comm_split(c, 0, "pair", &g));
+    if (p->way >= WAY_ROWS) {
+        if (rows_work(p, g, d, s, memory) == ST_OK) return ST_OK;
+        (void)snprintf(p->text[rank], sizeof(p->text[rank]), "%.255s", error_last()->text);
+        return ST_OK;
+    }
     TRY(comm_group_library_open(g));
     TRY(device_cuda.host_alloc(d, 4096, (void **)&pinned));
     for (int i = 0; i < 512; i++) pinned[i] = (float)(rank + 1);
@@ -219,10 +277,18 @@ static void two_ranks_add(void **state)
     pair_run(WAY_RIGHT, (const char *[]){NULL, NULL}, NULL);
 }
 
+static void rows_come_by_their_counts(void **state)
+{
+    (void)state;
+    pair_run(WAY_ROWS, (const char *[]){NULL, NULL}, NULL);
+}
+
 static void mistakes_are_found(void **state)
 {
     (void)state;
     static const char *none[] = {NULL, NULL}, *both[] = {"invalid argument", "invalid argument"};
+    static const char *expects[] = {NULL, "rank 0 sends 4 elements to rank 1, which expects 8"};
+    pair_run(WAY_ROWS_COUNT, expects, NULL);
     pair_run(WAY_ORDER, none, "members post different operations");
     pair_run(WAY_COUNT, none, "members post different operations");
     pair_run(WAY_HOST_MEMORY, both, "a buffer that is not the GPU's");
@@ -244,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_ranks_add),
+        cmocka_unit_test(rows_come_by_their_counts),
         cmocka_unit_test(mistakes_are_found),
         cmocka_unit_test(a_lost_peer_ends_the_waits),
         cmocka_unit_test(the_watchdog_finds_later_errors),

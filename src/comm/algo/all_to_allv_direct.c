@@ -2,6 +2,7 @@
 // lists. The count of the sender and that of the receiver must agree.
 #include "comm/algo/algo_table.h"
 #include "comm/algo/direct.h"
+#include "comm/peer.h"
 
 #include <string.h>
 
@@ -50,7 +51,8 @@ static status counts_check(const comm_call *c)
     return ST_OK;
 }
 
-static status run_place(comm_call *c)
+// Copies all pieces, or posts the copies to the stream of a GPU.
+static status pieces_copy(comm_call *c)
 {
     const int64_t width = dtype_bytes(c->args->type);
     char *out = c->args->items[0].out;
@@ -59,16 +61,20 @@ static status run_place(comm_call *c)
     for (int r = 0; r < c->size; r++) {
         const comm_entry *e = piece(c, r, c->rank);
         const int64_t bytes = c->args->receive_counts[r] * width;
-        void *from = NULL;
-        if (r == c->rank && bytes > 0) {
-            memmove(out + at, (const char *)c->args->items[0].in + own, (size_t)bytes);
+        const void *from = (const char *)c->args->items[0].in + own;
+        void *theirs = NULL;
+        if (r != c->rank && bytes > 0) {
+            TRY(c->transport->address(c->port, r, e->in, bytes, &theirs));
+            from = theirs;
+        }
+        if (c->port->peer != NULL) {
+            comm_peer_copy(c->port->peer, out + at, from, bytes);
         } else if (bytes > 0) {
-            TRY(c->transport->address(c->port, r, e->in, bytes, &from));
-            memcpy(out + at, from, (size_t)bytes);
+            memmove(out + at, from, (size_t)bytes);
         }
         at += bytes;
     }
-    return c->transport->depart(c->port);
+    return ST_OK;
 }
 
 // In place, a round would write where the next one reads, so the scratch holds a copy of the whole
@@ -118,8 +124,12 @@ static status run(comm_call *c)
     TRY(show(c));
     TRY(counts_check(c));
     int staged = 0;
-    for (int r = 0; r < c->size; r++) staged |= c->transport->descriptor(c->port, r)->staged;
-    return staged != 0 ? run_staged(c) : run_place(c);
+    for (int r = 0; r < c->size; r++) {
+        const int32_t theirs = c->transport->descriptor(c->port, r)->staged;
+        if (theirs != 0 && c->port->peer != NULL) return direct_is_outside(c, r);
+        staged |= theirs;
+    }
+    return staged != 0 ? run_staged(c) : direct_end(c, pieces_copy(c));
 }
 
 static int64_t scratch(const comm_args *args, int size)

@@ -44,7 +44,9 @@ static const char *obstacle(const comm_group *g, const comm_args *args, const co
     if (a->direct && !t->direct) return "the transport has no memory in common";
     if (!a->direct && !t->messages) return "the transport has no messages";
     const bool is_message = a->op == COLLECTIVE_SEND || a->op == COLLECTIVE_RECEIVE;
-    if (args->on_device && !a->direct && !is_message) return "the operands lie in memory of a GPU";
+    // NCCL sends rows itself.
+    const bool on_device = args->on_device && !comm_group_rows_posts(g, args);
+    if (on_device && !a->direct && !is_message) return "the operands lie in memory of a GPU";
     if (a->levels && !g->has_levels) return "the group has no two levels";
     if (a->levels && rounds_between(args)) return "it would round between the levels";
     if (a->bounded && args->send_offsets == NULL) return "it wants to know the most that may come";

@@ -413,6 +413,15 @@ static status share_run(comm_call *c, int rank, direct_touch touch, direct_core 
     return ST_OK;
 }
 
+status direct_end(comm_call *c, status st)
+{
+    comm_peer *peer = c->port->peer;
+    const status done = peer != NULL ? comm_peer_wait(peer) : ST_OK; // of what was posted
+    TRY(st);
+    TRY(done);
+    return c->transport->depart(c->port);
+}
+
 // If two ranks share a core, the first to arrive yields it to the other, which then does the shares
 // of both; that saves a context switch. The bits do not depend on the rank that adds.
 static status run_place(comm_call *c, direct_touch touch, direct_core core)
@@ -420,14 +429,7 @@ static status run_place(comm_call *c, direct_touch touch, direct_core core)
     const comm_transport *t = c->transport;
     if (t->steal == NULL || !c->port->shares_cores || c->port->peer != NULL) {
         TRY(terms_find(c));
-        const status st = share_run(c, c->rank, touch, core);
-        if (c->port->peer != NULL) {
-            const status done = comm_peer_wait(c->port->peer); // of what was posted, in any case
-            TRY(st);
-            TRY(done);
-        }
-        TRY(st);
-        return t->depart(c->port);
+        return direct_end(c, share_run(c, c->rank, touch, core));
     }
     bool found = false;
     for (int r = t->steal(c->port); r >= 0; r = t->steal(c->port)) {
@@ -572,6 +574,13 @@ comm_descriptor *direct_descriptor(comm_call *c)
     return t;
 }
 
+status direct_is_outside(const comm_call *c, int r)
+{
+    return fail(ST_DIVERGED,
+                "%s of %s: the buffers of rank %d lie outside of the memory that GPUs share",
+                op_collective_name(c->args->op), c->args->tensor, c->port->members.ranks[r]);
+}
+
 status direct_run(comm_call *c, direct_touch touch, direct_core core)
 {
     comm_descriptor *t = &c->direct->descriptor;
@@ -590,10 +599,7 @@ status direct_run(comm_call *c, direct_touch touch, direct_core core)
     for (int r = 0; r < c->size; r++) staged |= descriptor_of(c, r)->staged;
     if ((staged & COMM_STAGED) == 0) return run_place(c, touch, core);
     for (int r = 0; r < c->size && c->port->peer != NULL; r++) {
-        if ((descriptor_of(c, r)->staged & COMM_STAGED) == 0) continue;
-        return fail(ST_DIVERGED,
-                    "%s of %s: the buffers of rank %d lie outside of the memory that GPUs share",
-                    op_collective_name(c->args->op), c->args->tensor, c->port->members.ranks[r]);
+        if ((descriptor_of(c, r)->staged & COMM_STAGED) != 0) return direct_is_outside(c, r);
     }
     TRY(terms_find(c));
     return run_staged(c, touch, core);

@@ -65,6 +65,10 @@ static inline int64_t direct_piece(const direct_view *v, int r)
 }
 // Returns the group's descriptor with the contract, and nothing else in it.
 comm_descriptor *direct_descriptor(comm_call *call);
+// After a core, with its status: waits for what it posted to a GPU, then for the peers.
+NODISCARD status direct_end(comm_call *call, status st);
+// Returns the error that rank r's buffers are not in memory that GPUs share.
+NODISCARD status direct_is_outside(const comm_call *call, int r);
 // [begin, end) of `count` elements, the part of `rank` of `size`, cut at cache lines.
 void direct_share(int64_t count, int64_t width, int rank, int size, int64_t *begin, int64_t *end);
 

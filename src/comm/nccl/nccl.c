@@ -232,27 +232,118 @@ static int items_post(const comm_nccl *n, const call *c, const comm_args *args)
     return result != 0 ? result : ended;
 }
 
+static call call_of(const comm_nccl *n, const device_api *api, device_stream *stream,
+                    const comm_args *args)
+{
+    return (call){.nccl = &n->library,
+                  .handle = n->handle,
+                  .stream = api->stream_native(stream),
+                  .type = type_of(args->type),
+                  .reduction = reduction_of(args->reduction),
+                  .width = dtype_bytes(args->type),
+                  .rank = comm_group_rank(n->group),
+                  .ranks = comm_group_size(n->group)};
+}
+
+static status was_aborted(const comm_nccl *n)
+{
+    return fail(ST_PEER_LOST, "group %s has ended: NCCL was aborted", comm_group_name(n->group));
+}
+
 status comm_nccl_post(comm_nccl *n, const device_api *api, device_stream *stream,
                       const comm_args *args)
 {
     ASSERT(comm_nccl_posts(api, args));
-    const call c = {.nccl = &n->library,
-                    .handle = n->handle,
-                    .stream = api->stream_native(stream),
-                    .type = type_of(args->type),
-                    .reduction = reduction_of(args->reduction),
-                    .width = dtype_bytes(args->type),
-                    .rank = comm_group_rank(n->group),
-                    .ranks = comm_group_size(n->group)};
+    const call c = call_of(n, api, stream, args);
     (void)pthread_mutex_lock(&n->lock);
     const bool is_aborted = n->is_aborted;
     const int result = is_aborted ? 0 : items_post(n, &c, args);
     (void)pthread_mutex_unlock(&n->lock);
-    if (is_aborted) {
-        return fail(ST_PEER_LOST, "group %s has ended: NCCL was aborted",
-                    comm_group_name(n->group));
-    }
+    if (is_aborted) return was_aborted(n);
     return did(n, result, op_collective_name(args->op), args->tensor);
+}
+
+// ---- rows by counts -----------------------------------------------------------------------------
+struct comm_nccl_rows {
+    comm_nccl *nccl;
+    const device_api *api;
+    device_stream *stream;
+    device_event *done;
+};
+
+status comm_nccl_rows_create(const nccl_library *library, comm_group *g, const device_api *api,
+                             device *d, comm_nccl_rows **out)
+{
+    enum { ROWS_STREAM = 1001 }; // its number: no work of the plan
+    comm_nccl_rows *rows = calloc(1, sizeof(*rows));
+    if (rows == NULL) return fail(ST_NO_MEMORY, "no memory for the rows of experts");
+    rows->api = api;
+    status st = api->stream_create(d, "rows", ROWS_STREAM, &rows->stream);
+    if (st == ST_OK) st = api->event_create(d, &rows->done);
+    if (st == ST_OK) st = comm_nccl_create(library, g, &rows->nccl);
+    if (st != ST_OK) {
+        free(rows);
+        return st;
+    }
+    *out = rows;
+    return ST_OK;
+}
+
+void comm_nccl_rows_destroy(comm_nccl_rows *rows)
+{
+    if (rows == NULL) return;
+    comm_nccl_destroy(rows->nccl);
+    free(rows);
+}
+
+comm_nccl *comm_nccl_rows_library(comm_nccl_rows *rows)
+{
+    return rows->nccl;
+}
+
+bool comm_nccl_rows_can(const comm_args *args)
+{
+    return args->op == COLLECTIVE_ALL_TO_ALLV && args->send_offsets != NULL &&
+           args->items[0].in != args->items[0].out && type_of(args->type) >= 0;
+}
+
+// A message to and from every rank, also where no row travels: so all ranks post as many.
+static int rows_post(const call *c, const comm_item *item, const int64_t *sends,
+                     const int64_t *receives)
+{
+    const char *in = item->in;
+    char *out = item->out;
+    int result = c->nccl->group_begin();
+    for (int r = 0; r < c->ranks && result == 0; r++) {
+        result = c->nccl->send(in, (size_t)sends[r], c->type, r, c->handle, c->stream);
+        if (result == 0) {
+            result = c->nccl->receive(out, (size_t)receives[r], c->type, r, c->handle, c->stream);
+        }
+        in += sends[r] * c->width;
+        out += receives[r] * c->width;
+    }
+    const int ended = c->nccl->group_end();
+    return result != 0 ? result : ended;
+}
+
+status comm_nccl_rows_run(comm_nccl_rows *rows, const comm_args *args, const int64_t *sends,
+                          const int64_t *receives)
+{
+    comm_nccl *n = rows->nccl;
+    bool posted = false;
+    const call c = call_of(n, rows->api, rows->stream, args);
+    (void)pthread_mutex_lock(&n->lock);
+    bool is_aborted = n->is_aborted;
+    const int result = is_aborted ? 0 : rows_post(&c, &args->items[0], sends, receives);
+    (void)pthread_mutex_unlock(&n->lock);
+    if (is_aborted) return was_aborted(n);
+    TRY(did(n, result, op_collective_name(args->op), args->tensor));
+    TRY(rows->api->event_record(rows->done, rows->stream, &posted));
+    TRY(rows->api->event_sync(rows->done));
+    (void)pthread_mutex_lock(&n->lock);
+    is_aborted = n->is_aborted; // then the rows may be any bytes
+    (void)pthread_mutex_unlock(&n->lock);
+    return is_aborted ? was_aborted(n) : ST_OK;
 }
 
 // ---- the watchdog -------------------------------------------------------------------------------

@@ -4,6 +4,14 @@
 //   comm_run     host memory      the group's transport (control, checkpoints, counts)
 //   comm_post    device memory    NCCL, if the group has it and it can do the operation
 //
+// Rows of experts are sent by counts that the GPU has just computed, and NCCL takes counts from the
+// host. So a host function on the stream gets them, compares them with those of the other ranks
+// over the group's transport, and posts the messages to a stream and a communicator of their own:
+// those of the group belong to the thread that posts the plan.
+//
+//   stream      ... work | offsets to the host | wait ............................ | work ...
+//   function                                     compare counts | messages | their end
+//
 // A watchdog looks for errors that NCCL finds later, and ends the group and NCCL's waits; so does
 // comm_abort, when the failure detector says that a rank is lost.
 #ifndef COMM_NCCL_NCCL_H
@@ -32,6 +40,19 @@ NODISCARD status comm_nccl_post(comm_nccl *n, const device_api *api, device_stre
 void comm_nccl_abort(comm_nccl *n);
 // An error that NCCL found after an operation was posted. From any thread.
 NODISCARD status comm_nccl_check(comm_nccl *n);
+
+// ---- rows by counts -----------------------------------------------------------------------------
+typedef struct comm_nccl_rows comm_nccl_rows; // of a group: a communicator and a stream
+// Collective over the group, as comm_nccl_create.
+NODISCARD status comm_nccl_rows_create(const nccl_library *library, comm_group *g,
+                                       const device_api *api, device *d, comm_nccl_rows **out);
+void comm_nccl_rows_destroy(comm_nccl_rows *rows); // the device's stream stays; NULL is legal
+comm_nccl *comm_nccl_rows_library(comm_nccl_rows *rows); // for the watchdog
+bool comm_nccl_rows_can(const comm_args *args);
+// Sends and receives the elements of an ALL_TO_ALLV on device memory and waits until it is done.
+// All ranks have compared the counts.
+NODISCARD status comm_nccl_rows_run(comm_nccl_rows *rows, const comm_args *args,
+                                    const int64_t *sends, const int64_t *receives);
 
 // ---- the watchdog of a rank ---------------------------------------------------------------------
 // Called by its thread with an error in this thread's record: it ends the group.
