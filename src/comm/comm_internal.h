@@ -87,7 +87,7 @@ struct comm_group {
     void *peer_memory;
     void *scratch;
     int64_t scratch_bytes;
-    int64_t *counts; // of an operation with offsets: sent, received, told; NULL before the first
+    int64_t *counts; // of operations with offsets; NULL before the first
     uint64_t *sent, *received; // messages to and from each rank; NULL before the first
     // Caches of the calling thread, and of the thread of the stream, which runs posted operations.
     comm_memo caller, stream;

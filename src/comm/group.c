@@ -278,13 +278,26 @@ static status counts_take(const comm_args *args, const int32_t *offsets, int64_t
     return ST_OK;
 }
 
-// The ranks tell each other how many elements they send, and then NCCL sends them.
+static status counts_differ(const comm_group *g, const comm_args *args, int from, int to,
+                            int64_t sent, int64_t expected)
+{
+    const int32_t *ranks = g->port->members.ranks;
+    return fail(ST_DIVERGED,
+                "all_to_allv of %s in step %lld: rank %d sends %lld elements to rank %d, which "
+                "expects %lld at %s",
+                args->tensor != NULL ? args->tensor : "?", (long long)args->step, ranks[from],
+                (long long)sent, ranks[to], (long long)expected,
+                args->site != NULL ? args->site : "?");
+}
+
+// The ranks tell each other how many elements they send and expect, and then NCCL sends them. So
+// both ranks of a pair that differs know it before they wait for each other in NCCL.
 static status rows_run(comm_group *g, comm_memo *memo, const comm_args *args, uint64_t sequence,
                        int64_t posted_ns)
 {
-    const int64_t *receives = g->counts + g->size;
-    int64_t *told = g->counts + (int64_t)g->size * 2;
-    const comm_item item = {.in = g->counts, .out = told, .count = 1};
+    const int64_t *sends = g->counts, *receives = g->counts + g->size;
+    int64_t *mine = g->counts + (int64_t)g->size * 2, *told = mine + (int64_t)g->size * 2;
+    const comm_item item = {.in = mine, .out = told, .count = 2};
     const comm_args counts = {.op = COLLECTIVE_ALL_TO_ALL,
                               .type = DTYPE_I64,
                               .items = &item,
@@ -293,19 +306,18 @@ static status rows_run(comm_group *g, comm_memo *memo, const comm_args *args, ui
                               .site = args->site,
                               .step = args->step};
     comm_contract contract;
+    for (int64_t r = 0; r < g->size; r++) {
+        mine[2 * r] = sends[r];
+        mine[2 * r + 1] = receives[r];
+    }
     TRY(comm_contract_make(g, memo, &counts, sequence, &contract));
     TRY(comm_algorithm_run(g, memo, &counts, &contract, posted_ns));
     for (int r = 0; r < g->size; r++) {
-        if (told[r] == receives[r]) continue;
-        return fail(ST_DIVERGED,
-                    "all_to_allv #%llu of %s: rank %d sends %lld elements to rank %d, which "
-                    "expects %lld at %s",
-                    (unsigned long long)sequence, args->tensor != NULL ? args->tensor : "?",
-                    g->port->members.ranks[r], (long long)told[r],
-                    g->port->members.ranks[g->rank], (long long)receives[r],
-                    args->site != NULL ? args->site : "?");
+        const int64_t *of = told + (int64_t)r * 2;
+        if (of[0] != receives[r]) return counts_differ(g, args, r, g->rank, of[0], receives[r]);
+        if (of[1] != sends[r]) return counts_differ(g, args, g->rank, r, sends[r], of[1]);
     }
-    return comm_nccl_rows_run(g->rows, args, g->counts, receives);
+    return comm_nccl_rows_run(g->rows, args, sends, receives);
 }
 
 // Runs an operation whose counts are offsets in device memory.
@@ -315,7 +327,7 @@ static status offsets_run(comm_group *g, comm_memo *memo, const comm_args *args,
     comm_args counted = *args;
     const comm_item *item = &args->items[0];
     if (g->counts == NULL) {
-        g->counts = calloc((size_t)g->size * 3, sizeof(*g->counts));
+        g->counts = calloc((size_t)g->size * 6, sizeof(*g->counts));
         if (g->counts == NULL) {
             return fail(ST_NO_MEMORY, "no memory for the counts of %d ranks", g->size);
         }

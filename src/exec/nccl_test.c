@@ -287,7 +287,8 @@ static void mistakes_are_found(void **state)
 {
     (void)state;
     static const char *none[] = {NULL, NULL}, *both[] = {"invalid argument", "invalid argument"};
-    static const char *expects[] = {NULL, "rank 0 sends 4 elements to rank 1, which expects 8"};
+    static const char *expects[] = {"rank 0 sends 4 elements to rank 1, which expects 8",
+                                    "rank 0 sends 4 elements to rank 1, which expects 8"};
     pair_run(WAY_ROWS_COUNT, expects, NULL);
     pair_run(WAY_ORDER, none, "members post different operations");
     pair_run(WAY_COUNT, none, "members post different operations");
