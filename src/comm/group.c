@@ -258,7 +258,9 @@ static status group_kill(comm_group *g)
 
 status comm_group_check(const comm_group *g)
 {
-    return __atomic_load_n(&g->dead, __ATOMIC_ACQUIRE) ? error_put(&g->error) : ST_OK;
+    if (__atomic_load_n(&g->dead, __ATOMIC_ACQUIRE)) return error_put(&g->error);
+    if (g->nccl == NULL || !comm_nccl_is_aborted(g->nccl)) return ST_OK;
+    return fail(ST_PEER_LOST, "group %s has ended: NCCL was aborted", g->name);
 }
 
 static status counts_take(const comm_args *args, const int32_t *offsets, int64_t most, int size,

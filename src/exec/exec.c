@@ -750,7 +750,8 @@ int64_t exec_results_ns(const exec *e)
 status exec_finish(exec *e)
 {
     if (e->running != NULL) TRY(exec_post(e));
-    return e->config.api->sync(e->device);
+    TRY(e->config.api->sync(e->device));
+    return groups_check(e); // the state that is read next is no good either
 }
 
 int64_t exec_arena_bytes(const exec *e)

@@ -98,9 +98,15 @@ void comm_nccl_destroy(comm_nccl *n)
 void comm_nccl_abort(comm_nccl *n)
 {
     (void)pthread_mutex_lock(&n->lock);
-    if (!n->is_aborted) (void)n->library.stop(n->handle);
-    n->is_aborted = true;
+    const bool was = __atomic_exchange_n(&n->is_aborted, true, __ATOMIC_SEQ_CST);
+    // From here on operations end with any bytes in their buffers.
+    if (!was) (void)n->library.stop(n->handle);
     (void)pthread_mutex_unlock(&n->lock);
+}
+
+bool comm_nccl_is_aborted(const comm_nccl *n)
+{
+    return __atomic_load_n(&n->is_aborted, __ATOMIC_SEQ_CST);
 }
 
 status comm_nccl_check(comm_nccl *n)
@@ -333,17 +339,14 @@ status comm_nccl_rows_run(comm_nccl_rows *rows, const comm_args *args, const int
     bool posted = false;
     const call c = call_of(n, rows->api, rows->stream, args);
     (void)pthread_mutex_lock(&n->lock);
-    bool is_aborted = n->is_aborted;
+    const bool is_aborted = n->is_aborted;
     const int result = is_aborted ? 0 : rows_post(&c, &args->items[0], sends, receives);
     (void)pthread_mutex_unlock(&n->lock);
     if (is_aborted) return was_aborted(n);
     TRY(did(n, result, op_collective_name(args->op), args->tensor));
     TRY(rows->api->event_record(rows->done, rows->stream, &posted));
     TRY(rows->api->event_sync(rows->done));
-    (void)pthread_mutex_lock(&n->lock);
-    is_aborted = n->is_aborted; // then the rows may be any bytes
-    (void)pthread_mutex_unlock(&n->lock);
-    return is_aborted ? was_aborted(n) : ST_OK;
+    return comm_nccl_is_aborted(n) ? was_aborted(n) : ST_OK;
 }
 
 // ---- the watchdog -------------------------------------------------------------------------------
