@@ -51,6 +51,12 @@ typedef struct cuda_counts_args {
     int64_t experts, ranks, sequences, limit, limit_seq;
 } cuda_counts_args;
 
+// ids (N, T), table (L, E) -> slots (N, T), by the row of the layer.
+typedef struct cuda_place_args {
+    cuda_view ids, table, slots;
+    int64_t experts, layer;
+} cuda_place_args;
+
 // ---- one matrix per expert (grouped.cu) ---------------------------------------------------------
 // The rows of each expert: of `ranks` ranks, each by expert. counts: of sequences, if not NULL
 // (kernels/expert_rows.h).
@@ -90,6 +96,7 @@ typedef struct cuda_bias_args {
     X(cuda_count_rows, cuda_counts_args)          \
     X(cuda_row_offsets, cuda_counts_args)         \
     X(cuda_limit_rows, cuda_counts_args)          \
+    X(cuda_place_experts, cuda_place_args)        \
     X(cuda_narrow_rows, cuda_counts_args)         \
     X(cuda_widen_rows, cuda_counts_args)          \
     X(cuda_grouped_bf16_nt, cuda_grouped_args)    \

@@ -235,6 +235,17 @@ DEV_KERNEL(cuda_limit_rows, cuda_counts_args, CUDA_THREADS)
     dev_index_put(&a.out, n * a.out.stride + k % a.in.columns, before < (float)a.limit ? id : -1);
 }
 
+// A thread for each choice looks up the slot of its expert.
+DEV_KERNEL(cuda_place_experts, cuda_place_args, CUDA_THREADS)
+{
+    const int64_t k = dev_block(0) * dev_threads() + dev_thread();
+    if (k >= a.ids.rows * a.ids.columns) return;
+    const int64_t n = k / a.ids.columns, id = experts_choice(&a.ids, k);
+    if (id >= 0) dev_index_check("place_experts", n, id, a.experts);
+    const int64_t slot = id >= 0 ? (int64_t)dev_load(&a.table, a.layer, id) : -1;
+    dev_index_put(&a.slots, n * a.slots.stride + k % a.ids.columns, slot);
+}
+
 // ---- rows in 8 bits -----------------------------------------------------------------------------
 // Infinities become 448, as in the casts of base/types.h.
 DEV_INLINE uint32_t narrow_e4m3(float x)

@@ -147,6 +147,7 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(COUNT_ROWS, count_rows)               \
     X(ROW_OFFSETS, row_offsets)             \
     X(LIMIT_ROWS, limit_rows)               \
+    X(PLACE_EXPERTS, place_experts)         \
     X(NARROW_ROWS, narrow_rows)             \
     X(WIDEN_ROWS, widen_rows)               \
     X(GROUPED_MATMUL, grouped_matmul)       \

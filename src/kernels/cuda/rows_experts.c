@@ -176,6 +176,20 @@ status cuda_row_limit_rows(const kern_context *context, const kern_call *c)
     return cuda_launch_run(context, "cuda_limit_rows", &shape, &args, sizeof(args));
 }
 
+status cuda_row_place_experts(const kern_context *context, const kern_call *c)
+{
+    TRY(cuda_call_check(context, c));
+    cuda_place_args args = {.ids = cuda_view_of(&c->in[0]),
+                            .table = cuda_view_of(&c->in[1]),
+                            .slots = cuda_view_of(&c->out[0]),
+                            .experts = c->attrs.experts,
+                            .layer = max_i64(c->layer, 0)};
+    const int64_t choices = args.ids.rows * args.ids.columns;
+    const cuda_shape shape = {.grid = {(choices + CUDA_THREADS - 1) / CUDA_THREADS, 1, 1},
+                              .threads = CUDA_THREADS};
+    return cuda_launch_run(context, "cuda_place_experts", &shape, &args, sizeof(args));
+}
+
 // ---- rows in 8 bits -----------------------------------------------------------------------------
 status cuda_row_narrow_rows(const kern_context *context, const kern_call *c)
 {
