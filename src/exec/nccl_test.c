@@ -186,6 +186,8 @@ static status pair_work(pair *p, comm *c, device *d, device_stream *s, float *me
     if (p->way == WAY_LOST) { // its peer is said to be lost, and it waits no more
         comm_abort(c, ST_PEER_LOST, "rank 1 is lost");
         if (st == ST_OK) st = device_cuda.sync(d);
+        const bool used = comm_group_check(g) == ST_OK; // what it waited for may be any bytes
+        if (used) st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "a result after an abort");
         if (st == ST_OK) st = comm_post(g, &device_cuda, s, &a, &posted);
     } else if (p->way == WAY_ERROR) {
         if (st == ST_OK) st = device_cuda.sync(d);
