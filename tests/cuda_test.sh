@@ -69,6 +69,25 @@ peers() { # NAME RUN KEYS...: RUN is the same through the host; "": it is run he
     [ -e "$other" ] || code "$name, through the host" 0 gpu "$other" "$@"
     same "has the same bits" "$("$trireme" digest "peer-$other")" "$("$trireme" digest "$other")"
 }
+# kill_one TRANSPORT: kills the youngest process of the run lost-TRANSPORT when it has trained ten steps
+kill_one() {
+    local run=$dir/lost-$1
+    for _ in $(seq 1200); do
+        [ "$(grep -c '"loss"' "$run/metrics.jsonl" 2>/dev/null)" -ge 10 ] 2>/dev/null && break
+        sleep 0.05
+    done
+    kill -9 "$(processes "run.dir=$run" | cut -d' ' -f1 | sort -n | tail -1)"
+} 2>/dev/null
+# The same by NCCL, whose sums of two ranks have the host's bits.
+export FAKE_NCCL_DIR=$dir/meet
+mkdir meet
+by_nccl() {
+    local name=$1 other=$2
+    shift 2
+    code "$name, by NCCL" 0 gpu "nccl-$other" "$@" comm.transport=nccl
+    says "uses no memory of the host" out ' by NCCL, 0 through the host'
+    same "has the same bits" "$("$trireme" digest "nccl-$other")" "$("$trireme" digest "$other")"
+}
 FAKE_NVML=uncorrected=2 peers "ZeRO-3" zero layout.dp=2 layout.zero=3
 code "errors of a GPU's memory during a run" 0 grep -q '"event": "health", "rank": 1, "cause": "memory errors that ECC' \
     peer-zero/metrics.jsonl
@@ -92,6 +111,19 @@ if [ -n "${CUDA_NIGHT:-}" ]; then
     peers "tensor parallelism" tp layout.tp=2 layout.sp=true train.precision=bf16
     peers "two stages" pp layout.pp=2
     peers "four ranks" four layout.dp=2 layout.pp=2 layout.zero=1
+    by_nccl "data parallelism" dp layout.dp=2
+    keys=${keys/train.steps=${CUDA_STEPS:-5}/train.steps=40}
+    code "an undisturbed run" 0 gpu whole layout.dp=2
+    # A rank is killed in its middle; the other one goes on with a new process.
+    for transport in auto peer nccl; do
+        kill_one "$transport" &
+        code "a lost rank, $transport" 0 gpu "lost-$transport" layout.dp=2 comm.transport=$transport resilience.mode=live
+        wait $!
+        code "is noticed" 0 grep -q '"event": "lost"' "lost-$transport/metrics.jsonl"
+        same "and the run has the bits of an undisturbed one" "$("$trireme" digest "lost-$transport")" \
+            "$("$trireme" digest whole)"
+    done
+    keys=${keys/train.steps=40/train.steps=${CUDA_STEPS:-5}}
     # GPU 1 has new errors at each look: its rank loses the place once, as a new process has the same GPU.
     FAKE_NVML=uncorrected=1,only=1 FAKE_CUDA_GPUS=3 code "a GPU whose memory fails" 0 gpu drained layout.dp=2 \
         comm.transport=peer resilience.mode=live resilience.straggler=evict resilience.spares=1
@@ -134,8 +166,23 @@ if [ -n "${CUDA_NIGHT:-}" ]; then # too slow for every day
     pair "a ring" 0.0001 -- layout.cp=2 layout.cp_ring=true
 fi
 width=
+rows="$experts train.precision=bf16 layout.dp=2 layout.ep=2"
 pair "experts on two ranks, in bf16" 0.02 $experts train.precision=bf16 -- layout.dp=2 layout.ep=2
+mv "gpu$number" rows
+peers "their rows" rows $rows
+by_nccl "their rows" rows $rows
 if [ -n "${CUDA_NIGHT:-}" ]; then
+    pair "experts that move" 0.0001 $experts moe.rebalance=2 -- layout.dp=2 layout.ep=2
+    mv "gpu$number" moved
+    code "between ranks" 0 grep -q '"event": "rebalance"' moved/metrics.jsonl
+    moves="$experts moe.rebalance=2 layout.dp=2 layout.ep=2"
+    peers "experts that move" moved $moves
+    by_nccl "experts that move" moved $moves
+    for layout in "layout.dp=2 layout.ep=2 layout.zero=1" "layout.dp=2 layout.tp=2 layout.ep=4 layout.sp=yes layout.etp=1" \
+        "layout.dp=2 layout.ep=2 layout.pp=2"; do
+        peers "rows of $layout" "$layout" $experts $layout
+        by_nccl "rows of $layout" "$layout" $experts $layout
+    done
     pair "experts and tp" 0.0001 $experts -- layout.tp=2
     pair "a bias that balances" 0.0001 $experts model.router.bias_rate=0.01 moe.aux_loss=0.01
     [ ! -d "$golden" ] || LD_LIBRARY_PATH=$library code "latent attention has the steps of its reference" 0 \

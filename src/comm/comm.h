@@ -93,7 +93,7 @@ typedef struct comm_args {
     // NULL: they are not. The items are in place and together one vector, even if a rank gets only
     // its piece of the sum.
     const struct comm_compressed *compressed;
-    // The buffers lie in memory of GPUs on all ranks (comm_group_peer_posts, comm_group_rows_posts).
+    // The buffers lie in memory of GPUs on all ranks (comm_group_peer_posts and _rows_posts).
     bool on_device;
     const char
         *algorithm;     // NULL: chosen by size and topology; a named one that cannot run is refused
@@ -224,8 +224,8 @@ void comm_group_library_close(comm_group *g); // no operation is under way
 // Whether NCCL posts the operation: then its buffers may be memory that the host cannot touch, and
 // the stream needs no function of the host.
 bool comm_group_library_posts(const comm_group *g, const device_api *api, const comm_args *args);
-// Whether NCCL sends the rows: then args.on_device may be set, and comm_post takes buffers in memory
-// of the GPU. The offsets lie in memory of the host all the same.
+// Whether NCCL sends the rows: then args.on_device may be set, and comm_post takes buffers in
+// memory of the GPU. The offsets lie in memory of the host all the same.
 bool comm_group_rows_posts(const comm_group *g, const comm_args *args);
 // Lets the GPUs of the group read and write each other's memory, if comm_config.peer is set and all
 // its ranks are of this host; else nothing. `memory` is the device's piece with the buffers of all

@@ -81,13 +81,13 @@ struct comm_group {
     comm_direct *direct;
     bool has_levels;
     comm_levels levels;
-    comm_nccl *nccl; // NULL: the transport posts
+    comm_nccl *nccl;      // NULL: the transport posts
     comm_nccl_rows *rows; // NULL: those of experts go through the host
-    comm_peer *peer; // NULL: GPUs do not reach each other's memory
+    comm_peer *peer;      // NULL: GPUs do not reach each other's memory
     void *peer_memory;
     void *scratch;
     int64_t scratch_bytes;
-    int64_t *counts; // of operations with offsets; NULL before the first
+    int64_t *counts;           // of operations with offsets; NULL before the first
     uint64_t *sent, *received; // messages to and from each rank; NULL before the first
     // Caches of the calling thread, and of the thread of the stream, which runs posted operations.
     comm_memo caller, stream;

@@ -2,7 +2,8 @@
 //
 //   copy the inputs out | run the operation on host buffers | copy the results in
 //
-// Of an operation whose operands stay on the device (args.on_device) only the offsets of rows travel.
+// Of an operation whose operands stay on the device (args.on_device) only the offsets of rows are
+// copied.
 //
 // The operations of a group follow each other on one stream, so one buffer per group is enough.
 #ifndef EXEC_BOUNCE_H

@@ -646,7 +646,8 @@ exec_ways exec_ways_of(const exec *e, const plan *p)
     for (int64_t i = 0; i < p->comm_count && e->config.api->hides_memory; i++) {
         const comm_group *group = group_of(e, &p->comms[i]);
         if (group == NULL || comm_group_size(group) == 1) continue;
-        const bool by_library = library_posts(e, s, i) || comm_group_rows_posts(group, &s->comms[i]);
+        const bool by_library =
+            library_posts(e, s, i) || comm_group_rows_posts(group, &s->comms[i]);
         const bool by_peers = s->comms[i].on_device;
         *(by_library ? &ways.library : by_peers ? &ways.peers : &ways.host) += 1;
     }

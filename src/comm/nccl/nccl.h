@@ -47,7 +47,7 @@ typedef struct comm_nccl_rows comm_nccl_rows; // of a group: a communicator and 
 // Collective over the group, as comm_nccl_create.
 NODISCARD status comm_nccl_rows_create(const nccl_library *library, comm_group *g,
                                        const device_api *api, device *d, comm_nccl_rows **out);
-void comm_nccl_rows_destroy(comm_nccl_rows *rows); // the device's stream stays; NULL is legal
+void comm_nccl_rows_destroy(comm_nccl_rows *rows);       // the device's stream stays; NULL is legal
 comm_nccl *comm_nccl_rows_library(comm_nccl_rows *rows); // for the watchdog
 bool comm_nccl_rows_can(const comm_args *args);
 // Sends and receives the elements of an ALL_TO_ALLV on device memory and waits until it is done.
