@@ -15,6 +15,11 @@
         .key = (k), .kind = OPTION_REAL, .offset = AT(field), .default_text = (def), .min = (lo), \
         .max = (hi), .on_resume = OPTION_##class, .unit = "", __VA_ARGS__                         \
     }
+#define SHARE(k, field, def, class, ...)                                                       \
+    {                                                                                          \
+        .key = (k), .kind = OPTION_REAL, .offset = AT(field), .default_text = (def), .max = 1, \
+        .on_resume = OPTION_##class, .unit = "share", __VA_ARGS__                              \
+    }
 #define CHOICE(k, field, def, names, class, ...)                                       \
     {                                                                                  \
         .key = (k), .kind = OPTION_CHOICE, .offset = AT(field), .default_text = (def), \

@@ -389,12 +389,16 @@ static const option rows[] = {
                    "its micro-batches, which in strict mode keeps the bits, and gives them back "
                    "when it is fast again; evict (resilience.mode = live) ends the rank, also one "
                    "whose GPU fails; a spare or new process takes its place, or the run shrinks"),
-    REAL("sdc.replay", sdc.replay, "0", 0, 1, FREE,
-         .help = "share of the steps after which the hashes of each rank's state are recorded, for "
-                 "`trireme replay`: 0.01 is every hundredth step"),
-    REAL("sdc.abft", sdc.abft, "0", 0, 1, FREE,
-         .help = "share of the matrix products of layers, experts and the head that are checked by "
-                 "checksums: 1 is each, 0.01 one in a hundred; a wrong one is computed again"),
+    SHARE("sdc.replay", sdc.replay, "0", FREE,
+          .help =
+              "share of the steps whose gradients each rank computes again, and another rank too, "
+              "before the step, which names a rank that computes wrong values; the hashes of the "
+              "state after them are recorded for `trireme replay`; 0.01 or 1% is every hundredth "
+              "step"),
+    SHARE("sdc.abft", sdc.abft, "0", FREE,
+          .help =
+              "share of the matrix products of layers, experts and the head that are checked by "
+              "checksums: 1 is each, 0.01 one in a hundred; a wrong one is computed again"),
     INT("sdc.digests", sdc.digests, "0", 0, 1e12, FREE, "steps",
         .help = "interval between two comparisons of the weights, optimizer state and summed "
                 "gradients that several ranks hold, which finds values that a processor or memory "

@@ -281,6 +281,7 @@ static status add_schema_type(const option *o, text *out)
         if (o->kind == OPTION_INT && o->choices != NULL) {
             TRY(text_add(out, "}, {\"enum\": [\"%s\"]", o->choices));
         }
+        if (option_is_share(o)) TRY(text_add(out, "}, {\"type\": \"boolean\""));
         return text_add(out, "}, %s]", number_text);
     case OPTION_TEXT:
     case OPTION_PATH:

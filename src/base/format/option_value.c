@@ -16,9 +16,22 @@
 
 // ---- complaints --------------------------------------------------------------------------------
 
-static const char *wanted(option_kind kind)
+bool option_is_share(const option *o)
 {
-    switch (kind) {
+    return o->kind == OPTION_REAL && o->unit != NULL && strcmp(o->unit, "share") == 0;
+}
+
+// A time of which a number alone means seconds.
+static bool is_seconds(const option *o)
+{
+    return o->kind == OPTION_TIME && o->unit != NULL && strcmp(o->unit, "seconds") == 0;
+}
+
+static const char *wanted(const option *o)
+{
+    if (option_is_share(o)) return "a share such as 0.01, 1%, yes or no";
+    if (is_seconds(o)) return "a number of seconds, or a time such as 30s, 5m, 12h or 2d";
+    switch (o->kind) {
     case OPTION_BOOL:
         return "true or false";
     case OPTION_INT:
@@ -65,7 +78,7 @@ static status refuse(const option *o, const place *p, status code, const char *v
 static status refuse_type(const option *o, const place *p, const char *value)
 {
     char why[128] = "expected ";
-    strncat(why, wanted(o->kind), sizeof(why) - strlen(why) - 1);
+    strncat(why, wanted(o), sizeof(why) - strlen(why) - 1);
     return refuse(o, p, ST_CONFIG_TYPE, value, why);
 }
 
@@ -172,13 +185,33 @@ const option_unit option_time_units[OPTION_TIME_UNITS] = {
     {"d", INT64_C(86400) * 1000000000},
 };
 
-static bool parse_time(const char *s, int64_t *out)
+static bool parse_time(const option *o, const char *s, int64_t *out)
 {
     if (strcmp(s, "0") == 0) {
         *out = 0;
         return true;
     }
+    if (is_seconds(o) && scale(s, 1000000000, out)) return true;
     return parse_units(s, option_time_units, OPTION_TIME_UNITS, out);
+}
+
+// "1%" where all numbers of the row lie between 0 and 1; "yes" and "no" of a share.
+static bool parse_share(const option *o, const char *s, double *out)
+{
+    char digits[40];
+    const size_t n = strlen(s);
+    bool truth = false;
+    if (option_is_share(o) && parse_bool(s, &truth)) {
+        *out = truth ? 1.0 : 0.0;
+        return true;
+    }
+    if (o->min < 0.0 || o->max <= 0.0 || o->max > 1.0) return false;
+    if (n < 2 || n > sizeof(digits) || s[n - 1] != '%') return false;
+    memcpy(digits, s, n - 1);
+    digits[n - 1] = '\0';
+    if (!text_parse_f64(digits, out)) return false;
+    *out /= 100.0;
+    return true;
 }
 
 static bool parse_range(const char *s, option_range *out)
@@ -408,13 +441,14 @@ static status set_number(const option *o, const place *p, void *field, const cha
             is_number = true;
             number = (double)whole;
         }
+        is_number = is_number || parse_share(o, value, &number);
     }
     if (o->kind == OPTION_INT) is_number = text_parse_i64(value, &whole);
     if (o->kind == OPTION_BYTES) {
         is_number = parse_units(value, option_byte_units, OPTION_BYTE_UNITS, &whole) ||
                     (strchr(value, 'B') == NULL && text_parse_i64(value, &whole)); // B: bytes
     }
-    if (o->kind == OPTION_TIME) is_number = parse_time(value, &whole);
+    if (o->kind == OPTION_TIME) is_number = parse_time(o, value, &whole);
     if (o->kind == OPTION_BYTES && whole < 0) is_number = false;
     if (!is_number) return refuse_type(o, p, value);
     TRY(check_limits(o, p, value, o->kind == OPTION_REAL ? number : (double)whole));

@@ -16,7 +16,7 @@ extern "C" {
 typedef enum option_kind {
     OPTION_BOOL,   // bool
     OPTION_INT,    // int64_t
-    OPTION_REAL,   // double
+    OPTION_REAL,   // double; 1% is 0.01 where its limits lie between 0 and 1
     OPTION_TEXT,   // const char *
     OPTION_PATH,   // const char *, resolved against its file's folder; `choices` are words
     OPTION_CHOICE, // int32_t: position in `choices`
@@ -52,8 +52,10 @@ typedef struct option {
     const char *choices;      // OPTION_CHOICE: "fp32, bf16, fp16"; OPTION_INT: a name for `word`
     int64_t word;             // may be outside the limits of numbers
     double min, max;          // inclusive; min = max = 0: no limits
-    const char *unit;         // "sequences", "" if none
-    const char *help;         // one sentence or noun phrase, without a final period
+    // "sequences", "" if none. "share": of an OPTION_REAL, which is also yes (1) or no (0);
+    // "seconds": of an OPTION_TIME, for which a number alone means seconds.
+    const char *unit;
+    const char *help; // one sentence or noun phrase, without a final period
     const char *also; // names that people try instead, for did-you-mean: "learning_rate, max_lr"
 } option;
 

@@ -20,6 +20,8 @@ typedef struct option_unit {
 extern const option_unit option_byte_units[OPTION_BYTE_UNITS];
 extern const option_unit option_time_units[OPTION_TIME_UNITS]; // ascending
 
+// A share of all (unit "share"), of which yes and no mean all and none.
+bool option_is_share(const option *o);
 // Makes a value fit for an error: quoted, cut to a line's length, control characters as '?'.
 const char *option_shown(const char *value, char buffer[OPTION_SHOWN_BYTES]);
 // Takes the next word of "a, b, c" (NULL: none); false at the end.

@@ -14,8 +14,8 @@
 
 typedef struct target {
     bool flag;
-    int64_t count, size, bytes, time;
-    double rate;
+    int64_t count, size, bytes, time, wait;
+    double rate, part, chance;
     const char *name, *path;
     int32_t color;
     option_list list, paths, ramp, share;
@@ -55,6 +55,19 @@ static const option rows[] = {
      .max = 1e15,
      .help = "how fast",
      .also = "speed"},
+    {.key = "a.part",
+     .kind = OPTION_REAL,
+     .offset = AT(part),
+     .default_text = "0",
+     .max = 1,
+     .unit = "share",
+     .help = "p"},
+    {.key = "a.chance",
+     .kind = OPTION_REAL,
+     .offset = AT(chance),
+     .default_text = "0",
+     .max = 0.5,
+     .help = "c"},
     {.key = "b.name", .kind = OPTION_TEXT, .offset = AT(name), .help = "a | bar"},
     {.key = "b.path", .kind = OPTION_PATH, .offset = AT(path), .choices = "auto", .help = "p"},
     {.key = "b.color",
@@ -65,6 +78,12 @@ static const option rows[] = {
      .help = "c"},
     {.key = "b.bytes", .kind = OPTION_BYTES, .offset = AT(bytes), .default_text = "0", .help = "b"},
     {.key = "b.time", .kind = OPTION_TIME, .offset = AT(time), .default_text = "0", .help = "t"},
+    {.key = "b.wait",
+     .kind = OPTION_TIME,
+     .offset = AT(wait),
+     .default_text = "1s",
+     .unit = "seconds",
+     .help = "w"},
     {.key = "c.list", .kind = OPTION_LIST, .offset = AT(list), .help = "l"},
     {.key = "c.paths", .kind = OPTION_PATHS, .offset = AT(paths), .help = "p"},
     {.key = "c.ramp", .kind = OPTION_RAMP, .offset = AT(ramp), .min = 1, .max = 1e6, .help = "r"},
@@ -117,6 +136,12 @@ static void values_are_read(void **state)
         {"a.rate", ".5", "0.5"},
         {"a.rate", "1", "1"},
         {"a.rate", "1e-8", "1e-8"},
+        {"a.part", "1%", "0.01"},
+        {"a.part", "100%", "1"},
+        {"a.part", "0.3", "0.3"},
+        {"a.part", "yes", "1"},
+        {"a.part", "False", "0"},
+        {"a.chance", "12.5%", "0.125"},
         {"b.name", "no", "\"no\""},
         {"b.name", "gpt2-124m", "gpt2-124m"},
         {"b.name", "a: b # c", "\"a: b # c\""},
@@ -137,6 +162,9 @@ static void values_are_read(void **state)
         {"b.time", "1h30m", "90m"},
         {"b.time", "1.5s", "1500ms"},
         {"b.time", "2d", "2d"},
+        {"b.wait", "600", "10m"},
+        {"b.wait", "0.25", "250ms"},
+        {"b.wait", "3m", "3m"},
         {"c.list", "a, b ,c", "[a, b, c]"},
         {"c.list", "a\\, b", "[\"a, b\"]"},
         {"c.list", "", "[]"},
@@ -180,6 +208,15 @@ static void wrong_values_are_refused_and_change_nothing(void **state)
         {"a.rate", "inf", ST_CONFIG_TYPE, "a number"},
         {"a.rate", "0x10", ST_CONFIG_TYPE, "a number"},
         {"a.rate", "-1e308", ST_CONFIG_RANGE, "-1e+15 to 1e+15"},
+        {"a.rate", "1%", ST_CONFIG_TYPE, "a number"},
+        {"a.part", "101%", ST_CONFIG_RANGE, "0 to 1"},
+        {"a.part", "%", ST_CONFIG_TYPE, "a share"},
+        {"a.part", "1%%", ST_CONFIG_TYPE, "a share"},
+        {"a.part", "nan%", ST_CONFIG_TYPE, "a share"},
+        {"a.chance", "60%", ST_CONFIG_RANGE, "0 to 0.5"},
+        {"a.chance", "yes", ST_CONFIG_TYPE, "a number"},
+        {"b.wait", "-5", ST_CONFIG_TYPE, "a number of seconds"},
+        {"b.wait", "1e99", ST_CONFIG_TYPE, "a number of seconds"},
         {"b.path", "", ST_CONFIG_TYPE, "path"},
         {"b.color", "gren", ST_CONFIG_RANGE, "did you mean \"green\"?"},
         {"b.color", "Rod", ST_CONFIG_RANGE, "red, green, blue"},
@@ -380,7 +417,7 @@ static void the_schema_is_json_with_headings(void **state)
     const json *group = json_at(json_get(root, "allOf"), 0);
     assert_non_null(json_get(json_get(group, "properties"), "a"));
     const json *b = json_get(json_get(json_get(group, "properties"), "b"), "properties");
-    assert_int_equal(json_count(b), 5);
+    assert_int_equal(json_count(b), 6);
     assert_int_equal(json_count(json_get(json_get(b, "color"), "enum")), 3);
     json_free(root);
     arena_destroy(a);

@@ -39,6 +39,7 @@ static const option rows[] = {
      .default_text = "60s",
      .min = 5e7,
      .max = 1e16,
+     .unit = "seconds",
      .help = "time after which no more faults come; the run goes on to its end"},
     {.key = "schedule",
      .kind = OPTION_PATH,
@@ -262,7 +263,7 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_chaos = {
     .name = "chaos",
     .summary = "train under faults, and report what they cost",
-    .synopsis = "CONFIG [--faults LIST] [--every TIME] [--seconds TIME] [--against RUN] [--json] "
+    .synopsis = "CONFIG [--faults LIST] [--every TIME] [--seconds S] [--against RUN] [--json] "
                 "[key.path=value ...]",
     .about =
         "Trains with resilience.mode=restart and injects faults into its ranks: kill ends one "
@@ -276,7 +277,7 @@ const cli_command cli_command_chaos = {
         "digest, which with determinism.mode=strict is that of an undisturbed run "
         "(--against). The run's own output is in RUN/chaos.log, on several hosts "
         "in RUN/chaos-N.log.",
-    .examples = "  trireme chaos demo/config.yaml layout.dp=2 --every 5s --seconds 60s\n"
+    .examples = "  trireme chaos demo/config.yaml layout.dp=2 --every 5s --seconds 60\n"
                 "  trireme chaos demo/config.yaml run.dir=shaken --faults kill,stop --against "
                 "demo/run\n",
     .flags = &flags,
