@@ -81,18 +81,22 @@ static void print_gpus(cli_context *cli, const nvml_state *gpus, int count)
 }
 
 // All GPUs of the host, by NVML; none without it.
+enum { GPUS_MAX = 64 };
+
 static status gpus_look(cli_context *cli, nvml_state **out, int *count)
 {
     nvml_library l;
     const char *why = NULL;
     unsigned all = 0;
     *count = 0;
-    if (!nvml_library_open(&l, &why) || l.count(&all) != 0 || all > 64) return ST_OK;
-    TRY(arena_new(cli->a, (int64_t)all + 1, out));
-    for (unsigned i = 0; i < all; i++) {
+    TRY(arena_new(cli->a, GPUS_MAX, out));
+    if (!nvml_library_open(&l, &why)) return ST_OK;
+    const bool has_count = l.count(&all) == 0 && all <= GPUS_MAX;
+    for (unsigned i = 0; i < all && has_count; i++) {
         nvml_device d = nvml_find(&l, (int)i);
         if (d != NULL) nvml_look(&l, d, &(*out)[(*count)++]);
     }
+    nvml_library_close(&l);
     return ST_OK;
 }
 

@@ -45,6 +45,15 @@ static status mps_find(const doctor *d, doctor_finding *f)
 
 // Names each GPU, its memory, its architecture and its state; says which of driver and kernels is
 // missing.
+static status gpu_found(const doctor *d, doctor_finding *f, const cuda_driver *driver, int i)
+{
+    cuda_gpu gpu;
+    char human[32];
+    TRY(cuda_gpu_describe(driver, i, &gpu));
+    return doctor_found(d, f, "GPU %d: %s, %s, sm_%d, %d multiprocessors", i, gpu.name,
+                        text_bytes_human(gpu.memory_bytes, human), gpu.arch, gpu.multiprocessors);
+}
+
 static status gpus(const doctor *d, doctor_finding *f)
 {
     cuda_driver driver;
@@ -57,14 +66,13 @@ static status gpus(const doctor *d, doctor_finding *f)
         return doctor_costs(d, f, DOCTOR_FAIL, "%s", error_last()->text);
     }
     const bool has_nvml = nvml_library_open(&nvml, &blind);
-    for (int i = 0; i < count; i++) {
-        cuda_gpu gpu;
-        char human[32];
-        TRY(cuda_gpu_describe(&driver, i, &gpu));
-        TRY(doctor_found(d, f, "GPU %d: %s, %s, sm_%d, %d multiprocessors", i, gpu.name,
-                         text_bytes_human(gpu.memory_bytes, human), gpu.arch, gpu.multiprocessors));
-        if (has_nvml) TRY(gpu_health(d, f, &nvml, &driver, i));
+    status st = ST_OK;
+    for (int i = 0; i < count && st == ST_OK; i++) {
+        st = gpu_found(d, f, &driver, i);
+        if (has_nvml && st == ST_OK) st = gpu_health(d, f, &nvml, &driver, i);
     }
+    nvml_library_close(&nvml);
+    TRY(st);
     if (!has_nvml) {
         TRY(doctor_costs(d, f, DOCTOR_WARN,
                          "errors of memory and throttling of the GPUs are not seen: %s", blind));

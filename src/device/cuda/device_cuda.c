@@ -355,6 +355,7 @@ static void destroy(device *base)
         if (d->module != NULL) (void)driver->module_unload(d->module);
         (void)driver->context_release(d->handle);
     }
+    nvml_library_close(&d->nvml);
     (void)pthread_mutex_destroy(&d->lock);
     (void)pthread_mutex_destroy(&d->finding);
     free(d);

@@ -8,19 +8,37 @@
 #include <stdio.h>
 #include <string.h>
 
-bool nvml_library_open(nvml_library *out, const char **why)
+static bool library_begin(void *library, nvml_library *out, const char **why)
 {
-    void *const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    bool all = library != NULL;
-    *why = "libnvidia-ml.so.1 is not there; it comes with NVIDIA's driver";
-    if (!all) return false;
+    bool all = true;
 #define FIND(field, symbol, parameters) all = all && library_find(library, #symbol, &out->field);
     NVML_FUNCTIONS(FIND)
 #undef FIND
-    *why = "libnvidia-ml.so.1 lacks a function; update NVIDIA's driver";
-    if (!all) return false;
-    *why = "libnvidia-ml.so.1 does not reach the driver";
-    return out->init() == 0;
+    *why = all ? "libnvidia-ml.so.1 does not reach the driver"
+               : "libnvidia-ml.so.1 lacks a function; update NVIDIA's driver";
+    return all && out->init() == 0;
+}
+
+bool nvml_library_open(nvml_library *out, const char **why)
+{
+    void *const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    out->handle = NULL;
+    *why = "libnvidia-ml.so.1 is not there; it comes with NVIDIA's driver";
+    if (library == NULL) return false;
+    if (library_begin(library, out, why)) {
+        out->handle = library;
+        return true;
+    }
+    (void)dlclose(library);
+    return false;
+}
+
+void nvml_library_close(nvml_library *l)
+{
+    if (l->handle == NULL) return;
+    (void)l->shut(); // each begin has its own end
+    (void)dlclose(l->handle);
+    l->handle = NULL;
 }
 
 nvml_device nvml_find(const nvml_library *l, int index)

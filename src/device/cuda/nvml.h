@@ -30,6 +30,7 @@ enum {
 // X(field, symbol, parameters): each returns an nvmlReturn_t; 0: success.
 #define NVML_FUNCTIONS(X)                                                                       \
     X(init, nvmlInit_v2, (void))                                                                \
+    X(shut, nvmlShutdown, (void))                                                               \
     X(count, nvmlDeviceGetCount_v2, (unsigned *out))                                            \
     X(by_index, nvmlDeviceGetHandleByIndex_v2, (unsigned index, nvml_device *out))              \
     X(by_uuid, nvmlDeviceGetHandleByUUID, (const char *uuid, nvml_device *out))                 \
@@ -56,14 +57,16 @@ enum {
     X(mig_mode, nvmlDeviceGetMigMode, (nvml_device d, unsigned *now, unsigned *pending))
 
 typedef struct nvml_library {
+    void *handle; // NULL: it is not open
 #define NVML_FIELD(field, symbol, parameters) int(*field) parameters;
     NVML_FUNCTIONS(NVML_FIELD)
 #undef NVML_FIELD
 } nvml_library;
 
-// Loads libnvidia-ml.so.1 and begins its use; it stays open until the process ends. False: it is
-// not there or too old; *why, static, says so.
+// Loads libnvidia-ml.so.1 and begins its use. False: it is not there or too old; *why, static, says
+// so, and there is nothing to close.
 bool nvml_library_open(nvml_library *out, const char **why);
+void nvml_library_close(nvml_library *l); // legal if it is not open
 
 // A GPU at one moment. -1: the GPU or the driver does not tell.
 typedef struct nvml_state {
