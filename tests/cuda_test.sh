@@ -88,7 +88,8 @@ by_nccl() {
     says "uses no memory of the host" out ' by NCCL, 0 through the host'
     same "has the same bits" "$("$trireme" digest "nccl-$other")" "$("$trireme" digest "$other")"
 }
-FAKE_NVML=uncorrected=2 peers "ZeRO-3" zero layout.dp=2 layout.zero=3
+FAKE_NVML_LOG=$dir/nvml FAKE_NVML=uncorrected=2 peers "ZeRO-3" zero layout.dp=2 layout.zero=3
+same "NVML is closed as often as it is opened" "$(tr -d s <nvml | wc -c)" "$(tr -d i <nvml | wc -c)"
 code "errors of a GPU's memory during a run" 0 grep -q '"event": "health", "rank": 1, "cause": "memory errors that ECC' \
     peer-zero/metrics.jsonl
 FAKE_NVML=failed,slow,mig,throttle=0x44 LD_LIBRARY_PATH=$library code "doctor" 4 "$trireme" doctor

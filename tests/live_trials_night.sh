@@ -6,6 +6,7 @@
 # (2,000): a bit of the state of one of three ranks, at each stage of ZeRO, changes, which must be found before the
 # next commit and attributed to that rank. PRODUCTS (200): a bit of a product of one of three ranks flips, before anything is summed
 # over ranks. A flip that rounding could explain may change the weights unseen; one that is found leaves no trace.
+# GRADIENTS (200): a bit of a rank's own gradient flips in a step or in a replay of it, and is named in each case.
 set -u
 . tests/support/named.sh
 cd "$dir" || exit 1
@@ -60,6 +61,7 @@ stopped() { # NUMBER
     touch over
     wait $!
 }
+sdc_events() { grep '"event": "sdc"' "$1/metrics.jsonl" | grep -vc '"verdict"'; } # RUN
 flipped() { # NUMBER
     local rank=$(($1 % 3)) zero=$(($1 / 3 % 4)) code=0 events
     rm -rf shaken
@@ -68,9 +70,9 @@ flipped() { # NUMBER
         --schedule flip --seed "$1" --against calm --json >out 2>err || code=$?
     if [ $code = 0 ] && [ "$(field faults)" = 0 ]; then empty=$((empty + 1)); return; fi
     counted=$((counted + 1))
-    events=$(grep -c '"event": "sdc"' shaken/metrics.jsonl)
+    events=$(sdc_events shaken)
     found=$((found + (events > 0)))
-    named=$((named + $(grep -c "\"event\": \"sdc\", \"rank\": $rank," shaken/metrics.jsonl)))
+    named=$((named + $(grep '"event": "sdc"' shaken/metrics.jsonl | grep -v '"verdict"' | grep -c "\"rank\": $rank,")))
     if [ $code = 0 ] && [ "$(field same)" = true ]; then good=$((good + 1)); return; fi
     echo "replay: flip of rank $rank, layout.zero=$zero, seed $1: exit $code"
     cat out err | cut -c1-300
@@ -88,6 +90,18 @@ product() { # NUMBER
     echo "replay: a flip in product $((20 + $1 * 677 % 2200)) of rank $rank: exit $code"
     tail -3 out err
 }
+gradient() { # NUMBER
+    local rank=$(($1 % 2)) code=0
+    rm -rf shaken
+    TRIREME_FAULTS="train.local.$rank=$((1 + $1 * 677 % 4000))" timeout 300 "$trireme" train demo/config.yaml \
+        run.dir="$dir/shaken" $keys sdc.replay=100% resilience.mode=live layout.dp=2 >out 2>err || code=$?
+    counted=$((counted + 1))
+    found=$((found + $(grep -c '"verdict": "once"' shaken/metrics.jsonl)))
+    named=$((named + $(grep -c "\"event\": \"sdc\", \"rank\": $rank,.*\"tensor\": .*\"verdict\": \"once\"" shaken/metrics.jsonl)))
+    if [ $code = 0 ] && [ "$(digest shaken)" = "$(digest calm)" ]; then good=$((good + 1)); return; fi
+    echo "replay: a flip in gradient $((1 + $1 * 677 % 4000)) of rank $rank: exit $code"
+    tail -3 out err
+}
 run() { # NAME COUNT
     local n
     good=0 counted=0 empty=0 found=0 named=0 resumed=0
@@ -98,6 +112,8 @@ run() { # NAME COUNT
             flipped "$n"
         elif [ "$1" = products ]; then
             product "$n"
+        elif [ "$1" = gradients ]; then
+            gradient "$n"
         elif [ "$1" = single ]; then
             trial "$n" "${kinds[$((n % ${#kinds[@]}))]}" "0.$((3 + n % 7))s" "0.$((3 + n % 7))s"
         else
@@ -117,11 +133,15 @@ echo "flips: $found of $counted found, $named attributed to the right rank"
 run products "${PRODUCTS:-200}"
 echo "products: $found found, $named attributed to the right rank"
 same "no product of another rank is blamed" "$named" "$found"
+run gradients "${GRADIENTS:-200}"
+echo "gradients: $found of $counted found, $named attributed to the right rank"
+same "each wrong gradient is named" "$named" "$counted"
 export TRIREME_FAULTS="kernels.product.1=501,kernels.product.1=502"
 code "a product that stays wrong" 0 "$trireme" train demo/config.yaml run.dir="$dir/stays" $keys sdc.abft=1 \
      resilience.mode=live layout.dp=3
 says "is told with its rank" stays/metrics.jsonl '"event": "sdc", "rank": 1,.*also when computed again'
 same "and undone with its step" "$(digest stays)" "$(digest calm)"
-same "once, and the rank stays" "$(grep -c '"event": "sdc"' stays/metrics.jsonl)" 1
+same "once, and the rank stays" "$(sdc_events stays)" 1
+says "and its step is replayed" stays/metrics.jsonl '"verdict": "agree", "cause": "replay"'
 unset TRIREME_FAULTS
 [ $failures = 0 ]

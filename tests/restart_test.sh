@@ -14,7 +14,7 @@ copies() { find /dev/shm -maxdepth 1 -name 'trireme-[0-9a-f]*' -newer "$dir/demo
 
 code "an undisturbed run" 0 train calm
 code "ranks that are killed and stopped" 0 chaos shaken layout.dp=2 layout.zero=1 --faults kill,stop --every 0.5s \
-     --seconds "${RESTART_SECONDS:-3}s" --seed "${RESTART_SEED:-5}"
+     --seconds "${RESTART_SECONDS:-3}" --seed "${RESTART_SEED:-5}"
 same "leave no trace" "$(field same)" true
 # A fault while the ranks end because of another one is no further loss.
 same "the losses are in the records" \
@@ -31,6 +31,7 @@ printf '0.5 flip\n' >flips
 code "a flipped bit" 0 chaos flipped layout.dp=2 --schedule flips sdc.digests=1
 same "is found and undone" "$(field same)" true
 says "and told" flipped/metrics.jsonl '"event": "sdc".*D005'
+says "and the step is replayed" flipped/metrics.jsonl '"event": "sdc", "rank": -?[0-9]+, "epoch": 1, "verdict": "agree", "cause": "replay"'
 code "a flipped bit of a shard" 0 chaos shard layout.dp=2 layout.zero=3 --schedule flips sdc.digests=1
 same "is undone, though no other rank has it" "$(field same)" true
 says "and told with rank and tensor" shard/metrics.jsonl '"event": "sdc".* of rank [01] has changed since it was written'

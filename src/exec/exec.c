@@ -371,6 +371,7 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     slot->given->settings = input->settings;
     slot->given->settings.loss_divisor = p->loss_divisor;
     slot->step = input->host.step;
+    slot->moved = input->moved;
     slot->p = p;
     slot->begun = true;
     slot->posted = slot->taken = false;
@@ -438,6 +439,7 @@ static status post_nodes(exec *e, const plan_action *action, bool *posted)
     kern_call calls[2];
     for (int64_t k = 0; k < count; k++) {
         exec_call_make(p, action, at + k, e->base, e->slots[e->current].step, &calls[k]);
+        calls[k].first_sequence += e->slots[e->current].moved;
     }
     if (count == 2) calls[0].then = &calls[1];
     TRY(e->config.api->launch(e->streams[action->stream], &calls[0], posted));
@@ -658,6 +660,13 @@ void exec_probes_set(exec *e, const plan *p, const exec_probe *probes, int64_t c
 {
     state_of(e, p)->probes = probes;
     state_of(e, p)->probe_count = probes != NULL ? count : 0;
+}
+
+const exec_probe *exec_probes_of(exec *e, const plan *p, int64_t *count)
+{
+    const plan_state *s = state_of(e, p);
+    *count = s->probe_count;
+    return s->probes;
 }
 
 status exec_sleep(exec *e)

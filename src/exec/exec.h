@@ -56,6 +56,9 @@ typedef struct exec_input {
     step_settings settings;
     exec_batch batch[EXEC_MAX_BATCH];
     int batch_count;
+    // Sequences between those of the plan's rank and those of the batch: that of another rank of
+    // dp, with as many. Random numbers are those of the batch's sequences.
+    int64_t moved;
 } exec_input;
 
 // Makes the groups of a plan table, by its rows, for exec_config. Ranks make the groups that they
@@ -122,6 +125,8 @@ typedef struct exec_probe {
 // Sets the probes of all later steps of this plan; call it after exec_finish. They are sorted by
 // action and node, and borrowed. NULL removes them.
 void exec_probes_set(exec *e, const plan *p, const exec_probe *probes, int64_t count);
+// Returns the probes that are set; NULL: none are.
+const exec_probe *exec_probes_of(exec *e, const plan *p, int64_t *count);
 
 // These read and write run tensors between steps (after exec_finish). Offsets and sizes are in
 // bytes.

@@ -37,7 +37,7 @@ typedef struct step_slot {
         int64_t run_row, at, bytes;
     } parts[EXEC_MAX_BATCH];
     int part_count;
-    int64_t step;
+    int64_t step, moved;
     const plan *p;
     bool begun, posted, taken;
     device_event *done; // recorded after its read-back

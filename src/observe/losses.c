@@ -22,10 +22,17 @@ static status loss_add(arena *a, obs_losses *l, const json *record)
     char *cause = NULL, *event = NULL;
     TRY(arena_strdup(a, json_text(json_get(record, "event"), ""), &event));
     TRY(arena_strdup(a, json_text(json_get(record, "cause"), "unknown"), &cause));
-    // A repaired product costs no step.
-    const bool is_repaired = strcmp(cause, "abft") == 0;
-    const bool is_loss = strcmp(event, "lost") == 0 || (strcmp(event, "sdc") == 0 && !is_repaired);
+    const bool is_verdict = json_get(record, "verdict") != NULL;
+    // A repaired product costs no step, and the step that a replay found wrong has an event of its
+    // own when it is done again.
+    const bool costs_none = strcmp(cause, "abft") == 0 || is_verdict;
+    const bool is_loss = strcmp(event, "lost") == 0 || (strcmp(event, "sdc") == 0 && !costs_none);
     l->losses += is_loss;
+    if (is_verdict) {
+        const char *tensor = json_text(json_get(record, "tensor"), "");
+        TRY(arena_format(a, &cause, "replay: %s%s%s", json_text(json_get(record, "verdict"), ""),
+                         tensor[0] != '\0' ? ", " : "", tensor));
+    }
     TRY(arena_grow(a, (void **)&l->items, &l->capacity, l->count + 1, (int64_t)sizeof(*l->items)));
     l->items[l->count++] = (obs_loss){.step = json_int(json_get(record, "step"), -1),
                                       .rank = json_int(json_get(record, "rank"), -1),

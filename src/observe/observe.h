@@ -81,7 +81,7 @@ typedef struct obs_loss {
     int64_t rank, epoch;
     double detect_ms, resume_ms; // from the end of the rank: until all had ended, until training
     const char *event;           // "lost", "sdc", "joined", "straggler"
-    bool is_loss;                // "lost" or "sdc", unless a product was repaired
+    bool is_loss;                // "lost" or "sdc", but no repaired product, nor a replay's verdict
     const char *cause;
 } obs_loss;
 typedef struct obs_losses {

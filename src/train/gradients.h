@@ -23,5 +23,9 @@ typedef struct train_gradients {
 // copies; the device is idle.
 NODISCARD status train_gradients_watch(arena *a, const train_gradients *g, const train_watch *plans,
                                        int64_t count);
+// Makes probes of a plan that hash a rank's own gradients instead, before those of other ranks are
+// added. The fault point is "train.local.RANK".
+NODISCARD status train_gradients_local(arena *a, const train_gradients *g, const plan *p,
+                                       const exec_probe **out, int64_t *count);
 
 #endif

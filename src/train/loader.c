@@ -363,14 +363,19 @@ hash128 train_loader_id(const train_loader *l)
 
 // ---- training -----------------------------------------------------------------------------------
 
-// Narrows a batch's range of sequences to those of this rank.
-static void own_part(const train_loader *l, int64_t *first, int64_t *count)
+// Narrows a batch's range of sequences to those of a rank.
+static void part_of(const train_loader *l, const plan_mesh *mesh, int64_t *first, int64_t *count)
 {
     int64_t skipped = 0, own = 0;
-    plan_own_sequences(&l->mesh, l->r->determinism.mode == RUN_STRICT,
+    plan_own_sequences(mesh, l->r->determinism.mode == RUN_STRICT,
                        (int32_t)l->r->determinism.shards, *count, &skipped, &own);
     *first += skipped;
     *count = own;
+}
+
+static void own_part(const train_loader *l, int64_t *first, int64_t *count)
+{
+    part_of(l, &l->mesh, first, count);
 }
 
 // Finds this rank's sequences of a step. They follow those consumed before first_step and those of
@@ -567,10 +572,9 @@ void train_loader_reference(train_loader *l, const double *values, int64_t train
     l->train_samples = train_count;
 }
 
-status train_loader_rows(train_loader *l, data_split split, int64_t first, int64_t count,
-                         exec_input *input)
+static status rows_take(train_loader *l, data_split split, int64_t first, int64_t count,
+                        exec_input *input)
 {
-    own_part(l, &first, &count);
     if (l->valid_count < count) {
         const int64_t cells = count * l->r->train.seq;
         int32_t *all = NULL;
@@ -581,6 +585,24 @@ status train_loader_rows(train_loader *l, data_split split, int64_t first, int64
     TRY(data_batch_fill(l->dataset, split, first, count, &l->valid));
     TRY(rows_put(l, &l->valid, count, input));
     return given_put(l, split, first, count, l->valid.labels, input);
+}
+
+status train_loader_rows(train_loader *l, data_split split, int64_t first, int64_t count,
+                         exec_input *input)
+{
+    own_part(l, &first, &count);
+    return rows_take(l, split, first, count, input);
+}
+
+status train_loader_share(train_loader *l, int32_t dp, int64_t first, int64_t count,
+                          exec_input *input, int64_t *own)
+{
+    plan_mesh mesh = l->mesh;
+    int64_t begin = first;
+    mesh.at[AXIS_DP] = dp;
+    part_of(l, &mesh, &begin, &count);
+    *own = begin - first;
+    return rows_take(l, DATA_TRAIN, begin, count, input);
 }
 
 void train_loader_close(train_loader *l)

@@ -61,6 +61,10 @@ NODISCARD status train_loader_take(train_loader *l, int64_t step, exec_input *in
 // Fills this rank's part of a validation batch, in the calling thread.
 NODISCARD status train_loader_valid(train_loader *l, int64_t first, int64_t count,
                                     exec_input *input);
+// The part of a training batch that the rank in place `dp` of the same other coordinates has. *own:
+// its first sequence within the batch.
+NODISCARD status train_loader_share(train_loader *l, int32_t dp, int64_t first, int64_t count,
+                                    exec_input *input, int64_t *own);
 // The same of any split and place, and the sequences of such a batch that are this rank's.
 NODISCARD status train_loader_rows(train_loader *l, data_split split, int64_t first, int64_t count,
                                    exec_input *input);

@@ -349,9 +349,12 @@ status session_go(session *s, int64_t limit, bool *done)
         }
         until = min_i64(until, next_multiple(s->step, record_every, steps));
         until = min_i64(until, session_tasks_next(s));
+        until = min_i64(until, session_replay_next(s));
         until = min_i64(until, next_multiple(s->step, s->r->moe.rebalance, steps));
         const int64_t next_save = session_save_next(s);
+        TRY(session_replay_before(s));
         TRY(session_steps(s, until));
+        TRY(session_replay_after(s));
         if (s->r->sdc.digests > 0 && s->step % s->r->sdc.digests == 0) {
             TRY(session_replicas_check(s, false));
         }
@@ -382,6 +385,7 @@ static status last_save(session *s)
     TRY(session_graphs_tell(s));
     TRY(session_outside_tell(s));
     TRY(session_checks_last(s));
+    session_replay_tell(s);
     TRY(session_save_last(s));
     return trace_write(s);
 }
@@ -542,6 +546,7 @@ status session_start(session *s, const train_order *order)
         return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");
     }
     TRY(train_loader_start(s->loader, &s->options.mesh, s->step + 1, s->sequences));
+    TRY(session_replay_open(s));
     TRY(started(s, order->c, order->config_text));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
     if (session_is_first(s)) {
@@ -576,6 +581,7 @@ static void parts_close(session *s)
     session_scrub_close(s);
     session_tasks_close(s);
     session_memory_close(s);
+    session_health_close(s);
     drop(obs_metrics_close(s->metrics));
     drop(obs_events_close(s->events));
     session_rollouts_close(s);

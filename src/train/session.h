@@ -117,6 +117,7 @@ typedef struct session {
         int64_t disk_ns;           // in saves since then
         stragglers *slow;          // of the first rank
     } times;
+    struct session_replay *replay; // NULL: no step is replayed
     struct session_health *health; // of this rank's GPU; NULL: NVML does not tell it
     struct session_kept *kept;     // of the sessions of this process; NULL: this is the only one
     hash128 plan_key;              // of this rank's plans, if the process keeps some
@@ -146,6 +147,8 @@ typedef struct session {
 // session_step.c: runs the steps after s->step up to `until`, where an evaluation or a save is due,
 // and reads all results.
 NODISCARD status session_steps(session *s, int64_t until);
+// The input of a step without its batch.
+exec_input session_input(const session *s, int64_t step, int64_t sequences);
 NODISCARD status session_validate(session *s, bool *whole); // false: stopped on request
 // Adds an event's line to metrics.jsonl, on the rank that writes it. A failed write costs the line,
 // as it costs a step's record, and the run goes on.
@@ -249,6 +252,15 @@ NODISCARD status session_checks_last(session *s);
 int64_t session_record_every(const session *s);
 NODISCARD status session_record(session *s);
 
+// session_replay.c: steps that this rank and another one compute again. next: the step after which
+// one begins, or ends, that is replayed; INT64_MAX: none. before, after: around that one;
+// ST_CORRUPT if its gradients differ, or a rank repeats a wrong one. Collective, but next.
+NODISCARD status session_replay_open(session *s);
+int64_t session_replay_next(const session *s);
+NODISCARD status session_replay_before(session *s);
+NODISCARD status session_replay_after(session *s);
+void session_replay_tell(const session *s); // how many steps, after the last one
+
 // session_interval.c: returns the step of the next checkpoint, INT64_MAX: none.
 int64_t session_save_next(const session *s);
 // checkpoint.every = auto: chooses the interval anew, after a save was begun. Collective.
@@ -275,6 +287,7 @@ void session_times_put(session *s, const obs_record *record, double seconds, int
 // *stop becomes the largest of all ranks. Tells about a slow rank. Collective.
 NODISCARD status session_words_swap(session *s, int *stop);
 NODISCARD status session_health_open(session *s);
+void session_health_close(session *s);
 // Returns this rank's new findings (train/health.h), a bit each.
 uint32_t session_health_look(session *s);
 // Lets the rank lose its place because of its GPU, with resilience.straggler = evict. Only once: a

@@ -22,19 +22,25 @@ status session_health_open(session *s)
     if (id == NULL || s->r->resilience.straggler == RUN_STRAGGLER_OFF) return ST_OK;
     TRY(arena_new(s->a, 1, &h));
     if (!nvml_library_open(&h->nvml, &why)) return ST_OK;
+    s->health = h;
     h->gpu = nvml_find_uuid(&h->nvml, id);
     if (h->gpu == NULL) return ST_OK;
     nvml_look(&h->nvml, h->gpu, &now);
     h->found = health_see(&h->trend, &now) << OLD_SHIFT;
-    s->health = h;
     return ST_OK;
+}
+
+void session_health_close(session *s)
+{
+    if (s->health != NULL) nvml_library_close(&s->health->nvml);
+    s->health = NULL;
 }
 
 uint32_t session_health_look(session *s)
 {
     struct session_health *h = s->health;
     nvml_state now;
-    if (h == NULL) return 0;
+    if (h == NULL || h->gpu == NULL) return 0;
     if (h->looked_ns == 0 || session_now(s) - h->looked_ns >= (int64_t)LOOK_MS * 1000000) {
         h->looked_ns = session_now(s);
         nvml_look(&h->nvml, h->gpu, &now);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static exec_input input_of(const session *s, int64_t step, int64_t sequences)
+exec_input session_input(const session *s, int64_t step, int64_t sequences)
 {
     exec_input input = {.settings = train_step_settings(s->r)};
     input.host.step = step;
@@ -29,7 +29,7 @@ static const plan *plan_of_step(session *s, int64_t step)
 static status step_post(session *s, int64_t step, bool *is_posted)
 {
     const int64_t sequences = run_config_batch(s->r, step - 1);
-    exec_input input = input_of(s, step, sequences);
+    exec_input input = session_input(s, step, sequences);
     int64_t *wait_ns = &s->step_wait_ns[step % 2];
     *is_posted = true;
     if (s->rollouts != NULL) {
@@ -271,7 +271,7 @@ status session_validate(session *s, bool *whole)
         session_progress(s, "evaluating", false);
         TRY(session_stop_agree(s));
         if (s->stop > 0) break;
-        exec_input input = input_of(s, s->step > 0 ? s->step : 1, count);
+        exec_input input = session_input(s, s->step > 0 ? s->step : 1, count);
         bool any = false;
         TRY(train_loader_valid(s->loader, batches * count, count, &input));
         TRY(exec_begin(s->job.e, s->plans.eval, &input));
