@@ -36,7 +36,7 @@ if [ -e "$dir/dry/run.json" ]; then failed "a dry run leaves no run"; else passe
 code "quiet" 0 train --quiet train.steps=2 run.dir="$dir/quiet"
 same "quiet prints nothing" "[$(cat "$dir/out" "$dir/err")]" "[]"
 code "log as JSON" 0 train train.steps=5 run.dir="$dir/json" log.format=json
-if python3 -c 'import json,sys; [json.loads(l) for l in open(sys.argv[1])]' "$dir/out"; then passed "each line is JSON"; else failed "each line is JSON"; fi
+if python3 -S -c 'import json,sys; [json.loads(l) for l in open(sys.argv[1])]' "$dir/out"; then passed "each line is JSON"; else failed "each line is JSON"; fi
 
 # --- a terminal has one line more, which is written again and again ---
 terminal() { # terminal TERM: the output of a short run on a terminal of this kind
@@ -66,7 +66,7 @@ for signal in INT TERM USR1; do
     same "$signal stops with 75" "$(stopped "$signal" $signal)" 75
     says "$signal: STATUS" "$signal/STATUS" "^stopped 75"
     same "$signal: last line of the log is JSON" \
-        "$(tail -1 "$dir/$signal/log.txt" | python3 -c 'import json,sys; print(json.load(sys.stdin)["code"])')" T001
+        "$(tail -1 "$dir/$signal/log.txt" | python3 -S -c 'import json,sys; print(json.load(sys.stdin)["code"])')" T001
 done
 steps=$("$trireme" digest "$dir/INT" >/dev/null && sed -n 's/.*after step \([0-9]*\)).*/\1/p' <("$trireme" train "$dir/INT" train.steps=100000 train.max_time=1s 2>/dev/null | head -2))
 if [ -n "$steps" ] && [ "$steps" -ge 2 ]; then passed "continues after a signal"; else failed "continues after a signal"; fi
@@ -85,7 +85,7 @@ code "a dead one's lock is taken over" 75 train train.steps=100000 run.dir="$dir
 code "generate" 0 "$trireme" generate "$dir/straight" --prompt "In the" --max-tokens 20 --seed 3
 says "generate begins with the prompt" out "^In the"
 code "generate as JSON" 0 "$trireme" generate "$dir/straight" --prompt ab --max-tokens 5 --seed 3 --json
-same "five ids" "$(python3 -c 'import json,sys; print(len(json.load(open(sys.argv[1]))["tokens"]))' "$dir/out")" 5
+same "five ids" "$(python3 -S -c 'import json,sys; print(len(json.load(open(sys.argv[1]))["tokens"]))' "$dir/out")" 5
 same "same seed, same text" "$("$trireme" generate "$dir/straight" --prompt a --seed 5 | cksum)" "$("$trireme" generate "$dir/straight" --prompt a --seed 5 | cksum)"
 code "no room" 2 "$trireme" generate "$dir/straight" --prompt a --max-tokens 1000
 says "says how much there is" err "context is 64"
@@ -112,7 +112,7 @@ code "a damaged checkpoint" 5 "$trireme" digest "$dir/parts"
 
 # --- the rest ---
 code "bench" 0 "$trireme" bench step --model tiny --batch 1 --seq 16 --steps 1 --json
-same "its first fields" "$(python3 -c 'import json,sys; print(*list(json.load(open(sys.argv[1])))[:7])' "$dir/out")" \
+same "its first fields" "$(python3 -S -c 'import json,sys; print(*list(json.load(open(sys.argv[1])))[:7])' "$dir/out")" \
     "tokens_per_s step_s flops peak_flops mfu peak_bytes rss_bytes"
 "$trireme" help --completion bash >"$dir/out"
 if bash -n "$dir/out"; then passed "the completion is a script"; else failed "the completion is a script"; fi

@@ -104,7 +104,7 @@ FAKE_NVML=dead LD_LIBRARY_PATH=$library code "NVML without a driver" 0 "$trireme
 says "is told" out 'errors of memory and throttling of the GPUs'
 LD_LIBRARY_PATH=$library code "bench machine" 0 "$trireme" bench machine --size 64 --json
 cp out told
-code "knows the GPUs" 0 python3 -c 'import json; g = json.load(open("told"))["gpus"]
+code "knows the GPUs" 0 python3 -S -c 'import json; g = json.load(open("told"))["gpus"]
 assert g[0]["name"] == "fake GPU 0" and g[0]["power_cap_mw"] == 700000 and g[0]["ecc_uncorrected"] == 0, g'
 if [ -n "${CUDA_NIGHT:-}" ]; then
     peers "data parallelism" dp layout.dp=2

@@ -39,7 +39,7 @@ open(sys.argv[2] + "/rolling.yaml", "w").write("{kind: perplexity, data: rolling
 open(sys.argv[2] + "/choice.yaml", "w").write(
     f'data: {sys.argv[1]}/items.jsonl\ncontext: "{{{{ context }}}}{{{{ delimiter }}}}"\ndelimiter: ""\n')
 END
-    most=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["max_length"])' "$shared/golden/post/$case/golden.json")
+    most=$(python3 -S -c 'import json, sys; print(json.load(open(sys.argv[1]))["max_length"])' "$shared/golden/post/$case/golden.json")
     for batch in 0 3; do
         code "$case, batch $batch" 0 "$trireme" eval "$shared/golden/post/$case" --task "$dir/choice.yaml" "$dir/rolling.yaml" \
             --items "$dir/items" --json --seq "$most" --batch $batch --threads 1
@@ -161,7 +161,7 @@ END
     sed 's/^data: .*/data: known.jsonl/' "$dir/sums.yaml" >"$dir/known.yaml"
     code "known answers" 0 "$trireme" eval "$model" --task "$dir/known.yaml" --threads 1 --json --items "$dir/items" --batch 3
     if grade "$dir/known.jsonl"; then passed "right answers count"; else failed "right answers count"; fi
-    if python3 -c 'import json, sys; r = json.load(open(sys.argv[1]))["tasks"][0]; assert r["exact_match"] >= 3 / 24, r' "$dir/out"; then
+    if python3 -S -c 'import json, sys; r = json.load(open(sys.argv[1]))["tasks"][0]; assert r["exact_match"] >= 3 / 24, r' "$dir/out"; then
         passed "some are right"
     else
         failed "some are right"

@@ -3,9 +3,9 @@
 # data, choosing endings, mistakes.
 set -u -o pipefail
 . tests/support/named.sh
-get() { python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(*[repr(r[k]) for k in sys.argv[2:]])' "$dir/out" "$@"; }
+get() { python3 -S -c 'import json, sys; r = json.load(open(sys.argv[1])); print(*[repr(r[k]) for k in sys.argv[2:]])' "$dir/out" "$@"; }
 ask() { # ask NAME EXPRESSION: of the JSON in $dir/out, as `r`
-    if python3 -c 'import json, math, sys
+    if python3 -S -c 'import json, math, sys
 r = json.load(open(sys.argv[1]))
 assert eval("(" + sys.argv[2] + ")"), r' "$dir/out" "$2" 2>>"$dir/err"; then passed "$1"; else failed "$1"; fi
 }
@@ -22,7 +22,7 @@ train() {
 }
 for packing in masked plain; do
     code "train, $packing" 0 train run.dir="$dir/$packing" data.packing=$packing
-    printed=$(python3 -c 'import json, sys
+    printed=$(python3 -S -c 'import json, sys
 print(repr([r["val_loss"] for r in map(json.loads, open(sys.argv[1])) if r.get("val_loss") is not None][-1]))' \
         "$dir/$packing/metrics.jsonl")
     code "eval, $packing" 0 "$trireme" eval "$dir/$packing" --data "$dir/valid.txt" --limit 2080 --json
@@ -48,7 +48,7 @@ code "longer windows" 0 "$trireme" eval "$run" --data "$dir/valid.txt" --json --
 gzip -k "$dir/valid.txt"
 code "gzip" 0 "$trireme" eval "$run" --data "$dir/valid.txt.gz" --json
 same "gzip, same bits" "$(get loss bits_per_byte)" "$all"
-python3 -c 'import json, sys; print(json.dumps({"text": open(sys.argv[1]).read()}))' "$dir/valid.txt" >"$dir/valid.jsonl"
+python3 -S -c 'import json, sys; print(json.dumps({"text": open(sys.argv[1]).read()}))' "$dir/valid.txt" >"$dir/valid.jsonl"
 code "JSON lines" 0 "$trireme" eval "$run" --data "$dir/valid.jsonl" --json
 same "JSON lines, same bits" "$(get loss bits_per_byte)" "$all"
 code "pack" 0 "$trireme" data pack "$dir/valid.txt" --tokenizer bytes --out "$dir/packed"

@@ -6,7 +6,7 @@ small="model.layers=8 model.dim=32 model.heads=4 model.ffn_dim=64 model.context=
     kernels.threads=1"
 explain() { COLUMNS=80 "$trireme" explain "$dir/demo/config.yaml" $small "$@"; }
 # fits NAME: no line of $dir/out is wider than 80
-fits() { if python3 -c 'import sys; sys.exit(any(len(l.rstrip("\n")) > 80 for l in open(sys.argv[1], encoding="utf-8")))' "$dir/out"; then passed "$1"; else failed "$1"; fi; }
+fits() { if python3 -S -c 'import sys; sys.exit(any(len(l.rstrip("\n")) > 80 for l in open(sys.argv[1], encoding="utf-8")))' "$dir/out"; then passed "$1"; else failed "$1"; fi; }
 
 "$trireme" init "$dir/demo" >/dev/null
 

@@ -8,7 +8,7 @@ models=$shared/golden/models
 [ -d "$models" ] || { echo "skipped: $models is not there"; exit 77; }
 # ask NAME EXPRESSION: of the JSON lines in $dir/out, as `r`
 ask() {
-    if python3 -c 'import json, sys
+    if python3 -S -c 'import json, sys
 r = [json.loads(l) for l in open(sys.argv[1], encoding="utf-8")]
 assert eval(sys.argv[2]), r' "$dir/out" "$2" 2>>"$dir/err"; then passed "$1"; else failed "$1"; fi
 }
@@ -21,7 +21,7 @@ code "one prompt" 0 generate "$llama" --prompt hello --max-tokens 12 --seed 1 --
 if python3 -m json.tool <"$dir/out" >/dev/null; then passed "valid JSON"; else failed "valid JSON"; fi
 ask "what it says" 'set(r[0]) >= {"prompt", "text", "tokens", "finish", "tokens_per_s"} and r[0]["prompt"] == "hello"'
 ask "twelve tokens" 'len(r[0]["tokens"]) == 12 and r[0]["finish"] == "length"'
-alone=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["tokens"])' "$dir/out")
+alone=$(python3 -S -c 'import json,sys; print(json.load(open(sys.argv[1]))["tokens"])' "$dir/out")
 code "as text" 0 generate "$llama" --prompt hello --max-tokens 12 --seed 1
 same "begins with the prompt" "$(head -c 5 "$dir/out")" hello
 
@@ -29,7 +29,7 @@ same "begins with the prompt" "$(head -c 5 "$dir/out")" hello
 for i in $(seq 11); do echo "prompt number $i"; done >"$dir/prompts.txt"
 sed -i '4s/.*/hello/; 6s/$/\r/; 9s/.*//' "$dir/prompts.txt" # one known, a carriage return, an empty line
 many() { generate "$llama" --prompts "$dir/prompts.txt" --max-tokens 12 --seed 1 --json --strict "$@"; }
-tokens() { python3 -c 'import json,sys; [print(r["prompt"], r["tokens"]) for r in map(json.loads, open(sys.argv[1]))]' "$dir/out"; }
+tokens() { python3 -S -c 'import json,sys; [print(r["prompt"], r["tokens"]) for r in map(json.loads, open(sys.argv[1]))]' "$dir/out"; }
 code "a file of prompts" 0 many --batch 1
 ask "ten prompts" 'len(r) == 10 and r[5]["prompt"] == "prompt number 6"'
 single=$(tokens)
@@ -77,7 +77,7 @@ fi
 mkdir "$dir/eos"
 cp "$llama/model.safetensors" "$dir/eos/"
 code "greedy, llama" 0 generate "$llama" --prompt hello --max-tokens 9 --temperature 0 --json --ignore-eot
-fifth=$(python3 -c 'import json,sys; r=json.load(open(sys.argv[1])); print(r["tokens"][4], r["tokens"].index(r["tokens"][4]))' "$dir/out")
+fifth=$(python3 -S -c 'import json,sys; r=json.load(open(sys.argv[1])); print(r["tokens"][4], r["tokens"].index(r["tokens"][4]))' "$dir/out")
 python3 - "$llama/config.json" "$dir/eos" "${fifth% *}" <<'P'
 import json, sys
 c = json.load(open(sys.argv[1]))

@@ -4,7 +4,7 @@ set -u -o pipefail
 . tests/support/named.sh
 # holds NAME EXPRESSION: of the last JSON, as j
 holds() {
-    if python3 -c 'import json, sys
+    if python3 -S -c 'import json, sys
 j = json.load(open(sys.argv[1]))
 sys.exit(not eval(sys.argv[2]))' "$dir/out" "$2" 2>>"$dir/err"; then passed "$1"; else failed "$1: $2"; fi
 }

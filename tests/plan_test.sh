@@ -7,7 +7,7 @@ small="model.layers=4 model.dim=512 model.heads=8 model.kv_heads=8 model.ffn_dim
     train.seq=1024 train.global_batch=64"
 plan() { "$trireme" plan tiny --cluster h100 $small "$@"; }
 # value FILE EXPRESSION: of the JSON object `d`
-value() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"; }
+value() { python3 -S -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"; }
 
 code "plan" 0 plan cluster.devices=16
 says "it says what was searched" out "^searched +[0-9,]+ layouts"

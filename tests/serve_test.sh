@@ -42,7 +42,7 @@ same "SIGTERM ends it" $? 0
 same "what it did" "$(grep -c '^answered [0-9]* requests' "$dir/log")" 1
 
 # --- drift: answers of another kind, which the server's own record tells from its kind ---
-same "what it saw" "$(python3 -c 'import json,sys; j=json.load(open(sys.argv[1])); print(j["answers"] > 60)' "$dir/seen")" True
+same "what it saw" "$(python3 -S -c 'import json,sys; j=json.load(open(sys.argv[1])); print(j["answers"] > 60)' "$dir/seen")" True
 start --port 0 --key none --drift "$dir/seen" --drift-window 20
 listening || failed "it listens with a reference"
 python3 - "$port" <<'END' >"$dir/metrics"

@@ -9,10 +9,10 @@ small="model.vocab=300 model.layers=4 model.dim=32 model.heads=4 model.ffn_dim=6
     eval.every=0 checkpoint.every=0 determinism=fast"
 sim() { "$trireme" simulate "$@"; }
 # field NAME: of the JSON in $dir/out, as Python has it
-field() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))'"$1"')' "$dir/out"; }
+field() { python3 -S -c 'import json,sys; print(json.load(open(sys.argv[1]))'"$1"')' "$dir/out"; }
 # holds NAME EXPRESSION over the object j
 holds() {
-    if python3 -c 'import json,sys; j = json.load(open(sys.argv[1])); sys.exit(0 if ('"$2"') else 1)' \
+    if python3 -S -c 'import json,sys; j = json.load(open(sys.argv[1])); sys.exit(0 if ('"$2"') else 1)' \
         "$dir/out" 2>>"$dir/err"; then passed "$1"; else failed "$1"; fi
 }
 
@@ -139,7 +139,7 @@ says "never measured" out 'Trireme was never measured'
 says "two other softwares" out '^ +trireme +megatron\.h100 +torchtitan'
 says "each has a cost" out '^cost +\$[^ ]+ +\$[^ ]+ +\$[^ ]+ *$'
 if awk 'length($0) > 84 { exit 1 }' "$dir/out"; then passed "in lines that are short"; else failed "in lines that are short"; fi
-if python3 -c 'import json,sys; assert len(json.load(open(sys.argv[1]))["traceEvents"]) > 100' "$dir/trace.json"
+if python3 -S -c 'import json,sys; assert len(json.load(open(sys.argv[1]))["traceEvents"]) > 100' "$dir/trace.json"
 then passed "the trace is JSON"; else failed "the trace is JSON"; fi
 
 # --- a run file: bytes as `verify` has them ---
@@ -196,7 +196,7 @@ for model, hand, predicted in table:
 END
 # DeepSeek's own trace has 32.4 ms of kernels for a layer forward and back. Messages without another micro-batch beside
 # them are not hidden; with no messages hidden at all it makes no difference which are.
-layer() { sim deepseek-v3 --json "$@" 2>/dev/null | python3 -c 'import json, sys
+layer() { sim deepseek-v3 --json "$@" 2>/dev/null | python3 -S -c 'import json, sys
 j = json.load(sys.stdin); l = [x for x in j["layers"] if x["name"] == "layers.3"][0]
 print(round(1e3 * (l["forward_s"] + l["recompute_s"] + l["backward_s"]), 1), round(j["step_s"], 1))'; }
 same "a layer as in the trace" "$(layer | cut -d' ' -f1)" 32.3
@@ -234,8 +234,8 @@ for layout in "layout.tp=8" "layout.tp=4 layout.pp=4 layout.stages=7.5,8.5,9,7" 
     best=1e9 at=0
     for b in 1 2 4 8 16 32; do
         sim llama3-8b --cluster h100 --json $open $layout train.recompute=none train.micro_batch=$b >"$dir/out" 2>/dev/null || continue
-        step=$(python3 -c 'import json, sys; j = json.load(open(sys.argv[1])); print(j["step_s"] if j["fits"] else 1e9)' "$dir/out")
-        if python3 -c "import sys; sys.exit($step >= $best)"; then best=$step at=$b; fi
+        step=$(python3 -S -c 'import json, sys; j = json.load(open(sys.argv[1])); print(j["step_s"] if j["fits"] else 1e9)' "$dir/out")
+        if python3 -S -c "import sys; sys.exit($step >= $best)"; then best=$step at=$b; fi
     done
     code "$layout" 0 sim llama3-8b --cluster h100 --json $open $layout train.recompute=none train.micro_batch=auto
     holds "takes the fastest of them, $at" 'j["fits"] and j["micro_batch"] == '"$at"' and j["step_s"] == '"$best"

@@ -63,11 +63,11 @@ stage:
   export: {of: dpo, gate: gate}
 END
 }
-facts() { python3 -c 'import json, sys
+facts() { python3 -S -c 'import json, sys
 for line in open(sys.argv[1]):
     r = json.loads(line)
     print(r["stage"], r["key"], r["digest"])' "$1"; }
-skipped() { python3 -c 'import json, sys; print(*[json.loads(l)["stage"] for l in open(sys.argv[1]) if json.loads(l)["skipped"]])' "$1"; }
+skipped() { python3 -S -c 'import json, sys; print(*[json.loads(l)["stage"] for l in open(sys.argv[1]) if json.loads(l)["skipped"]])' "$1"; }
 
 chain calm
 code "a chain" 0 "$trireme" stages calm.yaml --json

@@ -9,7 +9,7 @@ keys="model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn_dim=1
 "$trireme" init demo >/dev/null || exit 1
 train() { "$trireme" train demo run.dir="$dir/$1" $keys "${@:2}"; }
 in_run() { # NAME KEY VALUE: run.json has it
-    if python3 -c 'import json,sys; sys.exit(json.load(open(sys.argv[1]))[sys.argv[2]] != sys.argv[3])' "$@"
+    if python3 -S -c 'import json,sys; sys.exit(json.load(open(sys.argv[1]))[sys.argv[2]] != sys.argv[3])' "$@"
     then passed "$1 records $2"; else cat "$1" >err; failed "$1 records $2"; fi
 }
 code "a measurement" 0 "$trireme" bench comm --ranks 2 --bytes 64KiB

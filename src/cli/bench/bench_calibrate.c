@@ -84,7 +84,8 @@ static status step_measure(const bench_context *c, arena *a, int model, const ch
     TRY(arena_new(a, 1, &r));
     TRY(run_config_load(cli->h, a, NULL, keys, count, r, &made));
     TRY(model_spec_from_config(cli->h, a, r, &spec));
-    return train_bench_steps(cli->h, a, r, &spec, WARMUP, STEPS, out);
+    const bool brief = c->flags->size > 0 && c->flags->size < (1 << 20);
+    return train_bench_steps(cli->h, a, r, &spec, brief ? 1 : WARMUP, brief ? 1 : STEPS, out);
 }
 
 static op_code code_of(const char *name)
@@ -269,7 +270,7 @@ static status alone_measure(const bench_context *c, int model, sums *out)
 
 status bench_calibrate(const bench_context *c, bench_speeds *out)
 {
-    // A small --size requests a quick measurement.
+    // A small --size requests a quick measurement, one below 1 MiB (step_measure) a brief one.
     const int rounds = c->flags->size > 0 && c->flags->size < (64 << 20) ? 1 : 3;
     static const char *const precisions[2] = {"fp32", "bf16"};
     sums all[2][MODELS], one[MODELS];
