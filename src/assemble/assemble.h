@@ -123,6 +123,8 @@ NODISCARD status assemble_layout_check(const run_config *r, const decoder_spec *
 // Refuses an operation of the plans that the backend does not compute (those of GPUs lack some),
 // before a step meets it. `where` names the device.
 NODISCARD status assemble_operations_check(const assemble_plans *plans, const char *where);
+NODISCARD status assemble_plan_operations_check(const plan *p, const kern_context *kernels,
+                                                const char *where);
 // Refuses options that a model with experts cannot be trained with yet, though `simulate` knows
 // them. assemble_rank() calls it unless options->sizes_only.
 NODISCARD status assemble_train_check(const run_config *r, const decoder_spec *spec);

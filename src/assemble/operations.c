@@ -16,13 +16,18 @@ static status program_check(const op_program *p, const kern_context *kernels, co
     return ST_OK;
 }
 
+status assemble_plan_operations_check(const plan *p, const kern_context *kernels, const char *where)
+{
+    for (int64_t k = 0; k < p->binding_count; k++) {
+        TRY(program_check(p->bindings[k].program, kernels, where));
+    }
+    return ST_OK;
+}
+
 status assemble_operations_check(const assemble_plans *plans, const char *where)
 {
     for (int64_t i = 0; i < plans->count; i++) {
-        const plan *p = plans->all[i];
-        for (int64_t k = 0; k < p->binding_count; k++) {
-            TRY(program_check(p->bindings[k].program, plans->kernels, where));
-        }
+        TRY(assemble_plan_operations_check(plans->all[i], plans->kernels, where));
     }
     return ST_OK;
 }

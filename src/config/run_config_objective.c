@@ -25,10 +25,13 @@ static void check_keys(checker *k, const run_objective_row *row)
 static void check_rollouts_layout(checker *k)
 {
     const run_config *r = k->r;
-    if (r->kernels.device == RUN_DEVICE_CUDA) {
-        CONFLICT("rollout.prompts",
-                 "rollout.prompts cannot be used with kernels.device = cuda yet; completions are "
-                 "drawn on CPUs");
+    if (r->kernels.device == RUN_DEVICE_CUDA && r->determinism.mode == RUN_STRICT &&
+        r->rollout.cache > 0 && run_config_types(r).compute != DTYPE_F32) {
+        CONFLICT("rollout.cache",
+                 "rollout.cache = %lld cannot be used with kernels.device = cuda in strict order: "
+                 "in 16 bits attention over pages has other bits there than that of training; "
+                 "leave it out, or train in fp32",
+                 (ll)r->rollout.cache);
     }
     if (r->resilience.mode == RUN_RESILIENCE_LIVE) {
         CONFLICT("resilience.mode",

@@ -80,3 +80,21 @@ status exec_read_transient(exec *e, const plan *p, int32_t row, void *data, int6
     ASSERT(bytes <= p->tensors[row].bytes);
     return read_at(e, p->run->run_bytes + p->tensors[row].offset, data, bytes);
 }
+
+status exec_host_memory(exec *e, int64_t bytes, void **out)
+{
+    exec_taken *t = NULL;
+    TRY(arena_new(e->a, 1, &t));
+    TRY(e->config.api->host_alloc(e->device, bytes, &t->memory));
+    t->next = e->host_memory;
+    e->host_memory = t;
+    *out = t->memory;
+    return ST_OK;
+}
+
+void exec_host_memory_free(exec *e)
+{
+    for (const exec_taken *t = e->host_memory; t != NULL; t = t->next) {
+        e->config.api->host_free(e->device, t->memory);
+    }
+}

@@ -270,12 +270,11 @@ void exec_destroy(exec *e)
             exec_replay_free(&e->replay, &e->plans[i].replay);
         }
         if (e->base != NULL) e->config.api->release(e->device, e->base);
-        for (int i = 0; i < SLOTS; i++) {
-            e->config.api->host_free(e->device, e->slots[i].memory);
-        }
+        for (int i = 0; i < SLOTS; i++) e->config.api->host_free(e->device, e->slots[i].memory);
         for (int32_t g = 0; e->bounce_memory != NULL && g < e->config.run->group_count; g++) {
             e->config.api->host_free(e->device, e->bounce_memory[g]);
         }
+        exec_host_memory_free(e);
         e->config.api->destroy(e->device);
     }
     arena_destroy(e->a);

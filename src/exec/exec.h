@@ -144,6 +144,9 @@ NODISCARD status exec_read(exec *e, int64_t run_row, int64_t offset, void *data,
 // after exec_finish.
 NODISCARD status exec_read_transient(exec *e, const plan *p, int32_t row, void *data,
                                      int64_t bytes);
+// Takes memory of the host to which these functions copy directly (device_api.host_alloc), zeroed.
+// It belongs to the executor.
+NODISCARD status exec_host_memory(exec *e, int64_t bytes, void **out);
 
 int64_t exec_arena_bytes(const exec *e); // allocated, which is what the plan predicts
 // Measured: memory of the device outside the arena (device_memory_info); 0: not known.

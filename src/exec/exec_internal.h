@@ -43,12 +43,19 @@ typedef struct step_slot {
     device_event *done; // recorded after its read-back
 } step_slot;
 
+// Memory of the device's host_alloc that a caller took.
+typedef struct exec_taken {
+    struct exec_taken *next;
+    void *memory;
+} exec_taken;
+
 struct exec {
     exec_config config;
     device *device;
     device_stream **streams; // STREAM_GROUPS, then one per group; NULL: it uses the compute stream
     char *base;              // the arena, device memory
     void **bounce_memory;    // [group] of the device's host_alloc; NULL: none
+    exec_taken *host_memory;
     int64_t arena_bytes, touched_bytes, poisoned_bytes;
     plan_state *plans;
     arena *a;
@@ -68,6 +75,8 @@ struct exec {
     exec_replay_step next; // the current step, for the replay
     exec_replay_mode mode; // of the current step
 };
+
+void exec_host_memory_free(exec *e); // what callers took
 
 #ifdef __cplusplus
 }

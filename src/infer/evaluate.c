@@ -9,7 +9,7 @@ struct infer_scorer {
     infer_core c;
     plan *p;
     infer_rows rows;
-    float *losses; // (rows, seq) of the last run
+    float *losses; // (rows, seq) of the last run, in memory of the executor
     step_device *results;
 };
 
@@ -37,10 +37,10 @@ static status open_parts(infer_scorer *s, const host *h, arena *a, const char *f
     TRY(arena_new(a, cells, &s->rows.labels));
     TRY(arena_new(a, cells, &s->rows.positions));
     TRY(arena_new(a, cells, &s->rows.documents));
-    TRY(arena_new(a, cells, &s->losses));
     TRY(arena_new(a, 1, &s->results));
     const plan *const plans[] = {s->p};
-    return infer_core_load(&s->c, folder, plans, 1);
+    TRY(infer_core_load(&s->c, folder, plans, 1));
+    return exec_host_memory(s->c.e, cells * (int64_t)sizeof(float), (void **)&s->losses);
 }
 
 status infer_scorer_open(const host *h, arena *a, const char *folder, const infer_options *options,

@@ -115,15 +115,22 @@ static status buffers_make(infer *g, bool logits)
     TRY(arena_new(a, n * g->chunk, &g->positions));
     TRY(arena_new(a, n, &g->lengths));
     TRY(arena_new(a, n, &g->rows));
-    TRY(arena_new(a, n, &g->drawn));
     TRY(arena_new(a, n, &g->draws));
     TRY(arena_new(a, n * INFER_PARAMS, &g->params));
     TRY(arena_new(a, n, &g->pending));
     TRY(arena_new(a, n, &g->heard));
     if (!logits) return ST_OK;
     TRY(arena_new(a, n * g->c.spec.vocab, &g->logits));
-    TRY(arena_new(a, n * g->c.spec.vocab, &g->logits_run));
     return keeping_begin(g);
+}
+
+// Memory for the tokens and logits of a run, to which the device copies directly.
+static status outputs_make(infer *g)
+{
+    const int64_t n = g->slot_count, id = (int64_t)sizeof(int32_t), logit = (int64_t)sizeof(float);
+    TRY(exec_host_memory(g->c.e, n * id, (void **)&g->drawn));
+    if (g->logits == NULL) return ST_OK;
+    return exec_host_memory(g->c.e, n * g->c.spec.vocab * logit, (void **)&g->logits_run);
 }
 
 static status open_parts(infer *g, const host *h, arena *a, const char *folder,
@@ -134,7 +141,8 @@ static status open_parts(infer *g, const host *h, arena *a, const char *folder,
     TRY(plans_make(g));
     TRY(buffers_make(g, options->logits));
     g->table_seq = g->c.context;
-    return infer_core_load(&g->c, folder, (const plan *const *)g->plans, g->plan_count);
+    TRY(infer_core_load(&g->c, folder, (const plan *const *)g->plans, g->plan_count));
+    return outputs_make(g);
 }
 
 status infer_open(const host *h, arena *a, const char *folder, const infer_options *options,
@@ -286,11 +294,10 @@ static status prefill(infer *g, int64_t b, int64_t start, int64_t count, int32_t
     }
     s->length = s->prefilled = (int32_t)count;
     s->table_seq = count;
-    int32_t id = -1;
-    TRY(infer_core_output(&g->c, p, 0, &id, (int64_t)sizeof(id)));
+    TRY(infer_core_output(&g->c, p, 0, g->drawn, (int64_t)sizeof(*g->drawn)));
     TRY(logits_read(g, p, 1));
     logits_keep(g, 0, b);
-    return slot_drew(g, b, id, next);
+    return slot_drew(g, b, g->drawn[0], next);
 }
 
 // Returns a slot with the keys and the logits of this prompt, whatever followed it there; -1: none.

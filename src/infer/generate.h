@@ -29,8 +29,10 @@ struct infer {
     int64_t plan_count;
     int64_t table_seq; // the length of the rotary table on the device
     float *logits;     // (slots, vocab) logits of each slot's last draw, or NULL
-    float *logits_run; // logits of the last run
-    float *first;      // (slots, vocab) logits after each slot's prompt, or NULL
+    // Tokens and logits of the last run, in memory of the executor.
+    int32_t *drawn;
+    float *logits_run;
+    float *first; // (slots, vocab) logits after each slot's prompt, or NULL
     exec_caches caches;
     exec_pages pages; // count 0: none
     bool *gone;       // [slot]
@@ -40,7 +42,7 @@ struct infer {
     infer_turn **pending, *heard; // heard: turns that rank 0 told
     infer_turn **oldest;          // turns by age
     // Inputs of a step: prefill has rows of a chunk for each slot, decode has one row.
-    int32_t *ids, *positions, *lengths, *rows, *drawn;
+    int32_t *ids, *positions, *lengths, *rows;
     float *params;
     int64_t *draws;
 };

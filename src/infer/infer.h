@@ -19,18 +19,21 @@
 typedef struct infer infer;
 
 typedef struct infer_options {
-    int threads;                  // 0: one per core
-    const char *device, *backend; // NULL: "cpu"
-    dtype compute;                // type of weights, cache and activations
-    int64_t context;              // longest sequence, prompt and continuation together
-    int64_t chunk;                // tokens of a prompt per PREFILL; 0: chosen from the context
-    int64_t slots;                // sequences at once; 0: 1
+    int threads;                      // 0: one per core
+    const char *device, *backend;     // NULL: "cpu"; that of device cuda is cuda
+    int ordinal;                      // of several GPUs, for one rank alone
+    bool by_calls;                    // on a GPU steps are posted call by call, without graphs
+    const struct cuda_driver *driver; // of device cuda; NULL: libcuda
+    dtype compute;                    // type of weights, cache and activations
+    int64_t context;                  // longest sequence, prompt and continuation together
+    int64_t chunk;                    // tokens of a prompt per PREFILL; 0: chosen from the context
+    int64_t slots;                    // sequences at once; 0: 1
     // Tokens that the cache holds, of all sequences together, in pages that sequences share; 0:
     // each slot has `context` tokens of its own. With pages use infer_fits and infer_slot_end.
     int64_t cache;
     bool logits; // true if infer_logits will be called
     bool strict;
-    int64_t memory_limit_bytes; // 0: the machine's memory
+    int64_t memory_limit_bytes; // 0: the memory of the machine, or of its GPU
     // For measurements, where infer_open gets no folder: this model with initial values.
     const decoder_spec *fresh;
     uint64_t fresh_seed;

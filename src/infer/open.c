@@ -3,6 +3,7 @@
 
 #include "exec/pages.h"
 
+#include "assemble/assemble.h"
 #include "assemble/base.h"
 
 #include <stdio.h>
@@ -44,21 +45,40 @@ static status scores_check(const infer_core *c, const char *folder, bool wanted)
                          folder);
 }
 
+// Takes the device, its backend and the memory that it has for each rank.
+static status device_take(infer_core *c, const infer_options *o, const char **backend)
+{
+    c->device = o->device != NULL ? o->device : "cpu";
+    const bool is_gpu = strcmp(c->device, device_cuda.name) == 0;
+    const int64_t local = o->ranks != NULL ? comm_local_ranks(o->ranks) : 1;
+    const int64_t gpu = is_gpu ? device_cuda_memory(local) : 0;
+    *backend = is_gpu ? "cuda" : o->backend != NULL ? o->backend : "cpu";
+    c->ordinal = o->ordinal;
+    c->driver = o->driver;
+    c->graphs = !o->by_calls;
+    c->memory_limit_bytes = o->memory_limit_bytes;
+    if (c->memory_limit_bytes == 0) {
+        c->memory_limit_bytes = gpu > 0 ? gpu : host_memory_bytes(c->h) / local;
+    }
+    if (!is_gpu || !o->strict) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "strict mode cannot be used with kernels.device = cuda yet, where attention over a "
+                "cache may sum in another order than over a whole text; leave out --strict");
+}
+
 status infer_core_begin(infer_core *c, const host *h, arena *a, const char *folder,
                         const infer_options *o)
 {
-    const char *backend = o->backend != NULL ? o->backend : "cpu";
+    const char *backend = NULL;
     c->h = h;
     c->a = c->run.a = a;
     c->threads = o->threads != 0 ? o->threads : kern_core_count();
-    c->device = o->device != NULL ? o->device : "cpu";
+    TRY(device_take(c, o, &backend));
     c->compute = o->compute;
     c->strict = o->strict;
     c->trace = o->trace;
     c->fresh = o->fresh;
     c->fresh_seed = o->fresh_seed;
-    c->memory_limit_bytes =
-        o->memory_limit_bytes != 0 ? o->memory_limit_bytes : host_memory_bytes(h);
     infer_ranks_begin(c, o);
     const kern_hint hint = {.threads = c->threads, .level = o->level};
     TRY(kern_context_create(a, backend, &hint, &c->kernels));
@@ -134,6 +154,8 @@ static status exec_make(infer_core *c, const plan *const *plans, int64_t count)
         .device = {.h = c->h,
                    .run = &kern_device_kernels,
                    .kernels = c->kernels,
+                   .ordinal = c->ordinal,
+                   .driver = c->driver,
                    .trace = c->trace,
                    .trace_begin = 1,
                    .trace_end = INT64_MAX},
@@ -141,8 +163,12 @@ static status exec_make(infer_core *c, const plan *const *plans, int64_t count)
         .plans = plans,
         .plan_count = count,
         .memory_limit_bytes = c->memory_limit_bytes,
+        .graphs = c->graphs,
     };
     if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", c->device);
+    for (int64_t i = 0; i < count; i++) {
+        TRY(assemble_plan_operations_check(plans[i], c->kernels, c->device));
+    }
     if (c->ranks != NULL) {
         TRY(infer_ranks_fit(c, plans, count));
         TRY(infer_ranks_device(c, &wanted));

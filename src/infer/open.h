@@ -17,8 +17,10 @@ typedef struct infer_core {
     decoder_spec spec;
     int threads;
     const char *device;
+    int ordinal;
+    const struct cuda_driver *driver;
     dtype compute;
-    bool strict;
+    bool strict, graphs;
     int64_t context; // context of the rotary table and of caches
     int64_t pages;   // of the cache; 0: none
     int64_t memory_limit_bytes;
@@ -56,7 +58,8 @@ typedef struct infer_plan_wanted {
     bool documents, losses;
 } infer_plan_wanted;
 NODISCARD status infer_core_plan(infer_core *c, const infer_plan_wanted *wanted, plan **out);
-// Called after the last plan: allocates memory, sets constants, loads weights.
+// Called after the last plan: refuses operations that the backend lacks, allocates memory, sets
+// constants, loads weights.
 NODISCARD status infer_core_load(infer_core *c, const char *folder, const plan *const *plans,
                                  int64_t count);
 // Runs a plan to its end.

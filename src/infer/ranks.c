@@ -29,7 +29,6 @@ void infer_ranks_begin(infer_core *c, const infer_options *o)
     ASSERT(o->layout != NULL && comm_ranks(o->ranks) == o->layout->layout.tp);
     c->mesh = run_config_mesh(o->layout, comm_rank(o->ranks));
     c->places.mesh = c->mesh;
-    if (o->memory_limit_bytes == 0) c->memory_limit_bytes /= comm_local_ranks(o->ranks);
 }
 
 status infer_ranks_cut(infer_core *c, op_model *whole, op_model **own)
@@ -50,7 +49,8 @@ status infer_ranks_fit(infer_core *c, const plan *const *plans, int64_t count)
     TRY(comm_all_reduce(comm_world(c->ranks), &lacks, 1, DTYPE_I32, REDUCTION_MAX,
                         "whether the model fits", __func__));
     if (lacks == 0) return ST_OK;
-    return fail(ST_DOES_NOT_FIT, "a rank needs %s, and each may take %s of its host's memory",
+    return fail(ST_DOES_NOT_FIT,
+                "a rank needs %s, and each may take %s of the memory of its host or GPU",
                 text_bytes_human(bytes, needed), text_bytes_human(c->memory_limit_bytes, free));
 }
 

@@ -70,8 +70,8 @@ status train_rollouts_open(arena *a, const assemble_plans *plans, exec *e, const
     TRY(arena_new(a, n * g->chunk, &g->positions));
     TRY(arena_new(a, n, &g->lengths));
     TRY(arena_new(a, n, &g->rows));
-    TRY(arena_new(a, n, &g->drawn));
-    TRY(arena_new(a, n, &g->losses));
+    TRY(exec_host_memory(e, n * (int64_t)sizeof(int32_t), (void **)&g->drawn));
+    TRY(exec_host_memory(e, n * (int64_t)sizeof(float), (void **)&g->losses));
     TRY(arena_new(a, n, &g->draws));
     TRY(arena_new(a, n * PARAMS, &g->params));
     TRY(arena_new(a, 1, &g->results));

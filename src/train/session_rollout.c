@@ -129,6 +129,7 @@ status session_rollouts_open(session *s)
                                     .keys = &s->r->reward,
                                     .tokenizer = train_loader_decoder(s->loader),
                                     .threads = max_i64(1, s->r->kernels.threads)};
+    if (s->ranks.all != NULL) x->rewarding.ordinal = comm_local_rank(s->ranks.all);
     text warning = {.a = s->a};
     if (x->rule->check != NULL) TRY(x->rule->check(&x->rewarding, &warning));
     if (warning.length > 0 && session_is_first(s)) {

@@ -101,7 +101,7 @@ static status continuation_run(cli_context *cli, const char *folder, const run_c
     infer *g = NULL;
     const infer_options options = {
         .threads = (int)r->kernels.threads,
-        .device = run_config_device(r),
+        .device = strcmp(backend, "ref") == 0 ? "cpu" : run_config_device(r),
         .backend = backend,
         .compute = run_config_types(r).compute,
         .context = c->prompt_count + c->count,

@@ -1,5 +1,6 @@
 // `eval`: measures a model's loss on given text, or its accuracy in choosing endings.
 #include "cli/commands.h"
+#include "cli/infer/device.h"
 #include "cli/infer/eval_tasks.h"
 #include "cli/model_folder.h"
 #include "cli/train/signals.h"
@@ -106,6 +107,7 @@ static const option_table flags = {.title = "Flags", .rows = rows, .count = COUN
 typedef struct evaluation {
     cli_context *cli;
     const eval_flags *f;
+    run_config *keys; // of the device
     cli_model model;
     data_tokenizer *tokenizer; // NULL: only token files
     option_list paths;
@@ -141,16 +143,6 @@ static void progress_end(const evaluation *v)
 
 // ---- inputs -------------------------------------------------------------------------------------
 
-static bool is_key(const char *word, const char *equals)
-{
-    for (int64_t i = 0; i < run_config_table.count; i++) {
-        const char *key = run_config_table.rows[i].key;
-        const size_t length = strlen(key);
-        if ((size_t)(equals - word) == length && strncmp(word, key, length) == 0) return true;
-    }
-    return false;
-}
-
 static status task_find(evaluation *v)
 {
     const option_list t = v->f->task;
@@ -178,14 +170,6 @@ static status paths_find(evaluation *v, const cli_call *call)
     const char **items = NULL;
     const int64_t count = given.count + call->operand_count - 1;
     if (given.count == 0) return fail(ST_USAGE, "eval needs --data FILE, or --task FILE");
-    for (int64_t i = 1; i < call->operand_count; i++) {
-        const char *equals = strchr(call->operands[i], '=');
-        if (equals == NULL || !is_key(call->operands[i], equals)) continue;
-        return fail(ST_USAGE,
-                    "eval takes no keys, and \"%.64s\" is one; its flags are in "
-                    "`trireme help eval`",
-                    call->operands[i]);
-    }
     TRY(arena_new(v->cli->a, count, &items));
     for (int64_t i = 0; i < count; i++) {
         items[i] = i < given.count ? given.items[i] : call->operands[1 + i - given.count];
@@ -209,14 +193,21 @@ static int64_t batch_of(const evaluation *v, int64_t seq)
     return v->f->batch > 0 ? v->f->batch : max_i64(1, TOKENS_AT_ONCE / seq);
 }
 
+static infer_options options_of(const evaluation *v)
+{
+    infer_options options = {.threads = (int)v->f->threads,
+                             .compute = cli_model_type(&v->model, v->f->precision),
+                             .strict = v->f->strict,
+                             .adapter = v->f->adapter};
+    cli_device_set(v->keys, v->model.strict, &options);
+    return options;
+}
+
 static status scorer_open(evaluation *v, int64_t seq, bool documents)
 {
-    const infer_options options = {.threads = (int)v->f->threads,
-                                   .compute = cli_model_type(&v->model, v->f->precision),
-                                   .context = seq,
-                                   .slots = batch_of(v, seq),
-                                   .strict = v->f->strict || v->model.strict,
-                                   .adapter = v->f->adapter};
+    infer_options options = options_of(v);
+    options.context = seq;
+    options.slots = batch_of(v, seq);
     return infer_scorer_open(v->cli->h, v->cli->a, v->model.folder, &options, documents,
                              &v->scorer);
 }
@@ -272,8 +263,8 @@ static status loss_tell(const evaluation *v, int64_t seq, int64_t stride)
                   (long long)count.bytes, (long long)count.documents, (long long)seq,
                   (long long)stride, (long long)count.skipped,
                   dtype_name(cli_model_type(&v->model, v->f->precision)),
-                  v->f->strict || v->model.strict ? "true" : "false", (long long)batch_of(v, seq),
-                  seconds, (double)count.tokens / fmax(seconds, 1e-9));
+                  options_of(v).strict ? "true" : "false", (long long)batch_of(v, seq), seconds,
+                  (double)count.tokens / fmax(seconds, 1e-9));
         return ST_OK;
     }
     cli_print(v->cli, "loss           %.6f nats per token\n", loss);
@@ -385,10 +376,7 @@ static status files_eval(evaluation *v)
                                   .seq = v->f->seq,
                                   .limit = v->f->limit,
                                   .batch = v->f->batch,
-                                  .options = {.threads = (int)v->f->threads,
-                                              .compute = cli_model_type(&v->model, v->f->precision),
-                                              .strict = v->f->strict || v->model.strict,
-                                              .adapter = v->f->adapter},
+                                  .options = options_of(v),
                                   .items_path = v->f->items,
                                   .template_name = v->f->template_name,
                                   .tokenizer_name = v->f->tokenizer,
@@ -403,6 +391,7 @@ static status files_eval(evaluation *v)
 
 static status evaluate(evaluation *v, const cli_call *call)
 {
+    TRY(cli_device_find(v->cli, call, "eval", &v->keys));
     TRY(task_find(v));
     if (v->f->on_error == 1 && v->task != TASK_LOSS) {
         return fail(ST_USAGE, "--on-error skip applies to --task loss only");
@@ -439,7 +428,7 @@ const cli_command cli_command_eval = {
     .summary = "measure a model's loss on text, or its accuracy on a task",
     .synopsis = "RUN|CHECKPOINT|FOLDER [--task hellaswag] --data FILE [FILE ...] [--limit N] "
                 "[--seq N] [--stride N] [--batch N] [--json] | RUN|CHECKPOINT|FOLDER --task "
-                "TASK.yaml [TASK.yaml ...] [--items FILE] [--json]",
+                "TASK.yaml [TASK.yaml ...] [--items FILE] [--json] [kernels.device=cuda]",
     .about =
         "For a run, the command takes its newest checkpoint. FOLDER is a Hugging Face folder. "
         "The command reads files as training does: each document, then the end-of-text token, "
@@ -451,7 +440,9 @@ const cli_command cli_command_eval = {
         "with the highest sum of log-probabilities, accuracy_norm divides that sum by the "
         "ending's bytes. A task file (YAML) names data, a template of the context and the members "
         "that hold the choices, or how generated answers are compared or tried; acc, acc_norm, "
-        "exact_match and the perplexities are those of lm-evaluation-harness. A signal ends the command without a result.",
+        "exact_match and the perplexities are those of lm-evaluation-harness. kernels.device=cuda "
+        "measures on an NVIDIA GPU, where this has not run yet; kernels.graphs is the "
+        "only other key. A signal ends the command without a result.",
     .examples = "  trireme eval demo/run --data demo/text.txt --limit 100000\n"
                 "  trireme eval ~/models/gpt2 --data wiki.txt --stride 512 --json\n"
                 "  trireme eval ~/models/gpt2 --task hellaswag --data hellaswag_val.jsonl\n"
@@ -460,5 +451,6 @@ const cli_command cli_command_eval = {
     .flags_bytes = sizeof(eval_flags),
     .operand_min = 1,
     .operand_max = -1,
+    .takes_keys = true,
     .run = run,
 };

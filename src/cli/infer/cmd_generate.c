@@ -4,6 +4,7 @@
 // the first unfinished one streams, and the text of later ones waits.
 #include "cli/commands.h"
 #include "cli/infer/answering.h"
+#include "cli/infer/device.h"
 #include "cli/infer/prompt_list.h"
 #include "cli/json_text.h"
 #include "cli/model_folder.h"
@@ -133,6 +134,7 @@ typedef struct growth { // state of one prompt
 typedef struct generation {
     cli_context *cli;
     const generate_flags *f;
+    run_config *keys; // of the device
     cli_model model;
     data_tokenizer *tokenizer;
     data_chat *chat; // NULL: prompts are used unchanged
@@ -392,8 +394,9 @@ static status model_open(generation *v)
     v->options = (infer_options){.threads = (int)v->f->threads,
                                  .compute = cli_model_type(&v->model, v->f->precision),
                                  .slots = min_i64(v->f->batch, v->list.count),
-                                 .strict = v->f->strict || v->model.strict,
+                                 .strict = v->f->strict,
                                  .adapter = v->f->adapter};
+    cli_device_set(v->keys, v->model.strict, &v->options);
     for (int64_t i = 0; i < v->list.count; i++) {
         const infer_prompt *p = &v->prompts[i];
         v->options.context = max_i64(v->options.context, p->count + p->max_tokens);
@@ -442,6 +445,7 @@ static status run(cli_context *cli, const cli_call *call)
 {
     generation v = {.cli = cli, .f = call->flags};
     status st = flags_check(v.f);
+    if (st == ST_OK) st = cli_device_find(cli, call, "generate", &v.keys);
     if (st == ST_OK) st = cli_model_find(cli, call->operands[0], &v.model);
     if (st == ST_OK) st = generate(&v);
     infer_close(v.g);
@@ -460,7 +464,7 @@ const cli_command cli_command_generate = {
     .summary = "generate text with a trained model",
     .synopsis = "RUN|CHECKPOINT|FOLDER (--prompt TEXT | --prompts FILE) [--max-tokens N] "
                 "[--temperature X] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT] "
-                "[--template T [--system TEXT]] [--json]",
+                "[--template T [--system TEXT]] [--json] [kernels.device=cuda]",
     .about =
         "For a run, the command takes its newest checkpoint. FOLDER is a Hugging Face folder. "
         "The prompt is used unchanged, without a token before it; with --template it is a message to "
@@ -468,7 +472,9 @@ const cli_command cli_command_generate = {
         "token, at an end-of-text token of the model, or before a stop text; in JSON, finish "
         "is length, eos or stop. The results of a file's prompts come in their order, each "
         "with the same random draws as if run alone. An interrupt prints the text so far and ends the "
-        "program as the signal does (130 in a shell); finish is then interrupted.",
+        "program as the signal does (130 in a shell); finish is then interrupted. "
+        "kernels.device=cuda generates on an NVIDIA GPU, where this has not run yet; "
+        "kernels.graphs is the only other key.",
     .examples =
         "  trireme generate demo/run --prompt 'In the beginning'\n"
         "  trireme generate demo/run --prompt 'And' --temperature 0\n"
@@ -479,5 +485,6 @@ const cli_command cli_command_generate = {
     .flags_bytes = sizeof(generate_flags),
     .operand_min = 1,
     .operand_max = 1,
+    .takes_keys = true,
     .run = run,
 };

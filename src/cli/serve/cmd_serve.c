@@ -1,6 +1,7 @@
 // `serve`: a model behind OpenAI's API.
 #include "cli/commands.h"
 #include "cli/infer/answering.h"
+#include "cli/infer/device.h"
 #include "cli/serve/ranks.h"
 #include "cli/train/ranks.h"
 #include "cli/train/signals.h"
@@ -230,11 +231,6 @@ static const char *name_of(const serving *v, const char *operand)
     return "model";
 }
 
-static bool is_strict(const serving *v)
-{
-    return v->f->strict || v->model.strict;
-}
-
 // Each rank opens it with equal options.
 static status model_open(serving *v, const char *operand, int64_t *out)
 {
@@ -252,12 +248,13 @@ static status model_open(serving *v, const char *operand, int64_t *out)
                              .context = context,
                              .cache = v->f->cache,
                              .logits = true,
-                             .strict = is_strict(v),
+                             .strict = v->f->strict,
                              .adapter = v->f->adapter,
                              .adapters = v->folders,
                              .adapter_count = v->f->adapters.count,
                              .layout = v->layout,
                              .ranks = v->ranks != NULL ? cli_ranks_comm(v->ranks) : NULL};
+    cli_device_set(v->layout, v->model.strict, &options);
     *out = context;
     return cli_infer_open(v->cli, &v->model, &options, &v->g);
 }
@@ -418,7 +415,7 @@ static status run(cli_context *cli, const cli_call *call)
     const char *operand = call->operands[0];
     launch_place place;
     TRY(cli_model_find(cli, operand, &v.model));
-    TRY(cli_serve_layout(cli, call, &v.model, is_strict(&v), &v.layout));
+    TRY(cli_serve_layout(cli, call, &v.model, v.f->strict, &v.layout));
     const int64_t ranks = v.layout->layout.tp;
     if (ranks == 1) return serve_as(&v, operand, 0);
     TRY(cli_ranks_place(&place));
@@ -433,7 +430,7 @@ const cli_command cli_command_serve = {
     .summary = "answer requests over HTTP, as OpenAI's API does",
     .synopsis = "RUN|CHECKPOINT|FOLDER [--host ADDRESS] [--port N] [--key KEY | --key-file FILE] "
                 "[--template T] [--batch N] [--adapters NAME=DIR] [--drift FILE] "
-                "[--drift-record FILE] [layout.tp=N]",
+                "[--drift-record FILE] [layout.tp=N] [kernels.device=cuda]",
     .about =
         "For a run, the command takes its newest checkpoint. It answers /v1/models, "
         "/v1/completions and /v1/chat/completions, whole or as a stream, /health, and /metrics "
@@ -442,7 +439,8 @@ const cli_command cli_command_serve = {
         "request that is not supported is refused by name. Adapters that --adapters names are "
         "models of their own; they take turns over one copy of the weights. layout.tp=N cuts the "
         "model over N processes, which the command starts; it is the only key of layout that it "
-        "takes. There is no TLS: put a proxy before it "
+        "takes. kernels.device=cuda uses NVIDIA GPUs, where this has not run yet. "
+        "There is no TLS: put a proxy before it "
         "where others can read the network. Ctrl-C or SIGTERM ends it; requests that are not "
         "finished get code 503.",
     .examples =

@@ -4,6 +4,7 @@
 #include "cli/serve/ranks.h"
 
 #include "cli/export/work_folder.h"
+#include "cli/infer/device.h"
 #include "cli/train/ranks.h"
 #include "infer/infer.h"
 #include "op/pass/cut.h"
@@ -26,6 +27,7 @@ static status key_check(const char *key, bool given[NAMES])
         given[i] = true;
         return ST_OK;
     }
+    if (cli_device_is_key(key)) return ST_OK;
     if (is_layout) {
         return fail(ST_UNSUPPORTED,
                     "%.*s: a model is served on one rank or cut by layout.tp; the other keys of "
@@ -33,8 +35,9 @@ static status key_check(const char *key, bool given[NAMES])
                     length, key);
     }
     return fail(ST_USAGE,
-                "%.*s: serve takes the keys layout.tp, determinism.tp_shards and "
-                "determinism.etp_shards alone; `trireme help serve` lists its flags",
+                "%.*s: serve takes the keys layout.tp, determinism.tp_shards, "
+                "determinism.etp_shards, kernels.device and kernels.graphs alone; `trireme help "
+                "serve` lists its flags",
                 length, key);
 }
 
@@ -79,6 +82,7 @@ static status shards_check(const run_config *r, bool strict, bool has_experts,
 status cli_serve_layout(cli_context *cli, const cli_call *call, const cli_model *model, bool strict,
                         run_config **out)
 {
+    infer_options wanted = {.strict = strict};
     bool given[NAMES] = {false};
     const char **keys = NULL;
     config *c = NULL;
@@ -88,11 +92,16 @@ status cli_serve_layout(cli_context *cli, const cli_call *call, const cli_model 
         TRY(key_check(call->keys[count], given));
         keys[count] = call->keys[count];
     }
-    if (strict) TRY(shards_add(cli->a, model, given, keys, &count));
-    if (strict) keys[count++] = "determinism.mode=strict";
     TRY(arena_new(cli->a, 1, out));
     TRY(config_load(cli->h, cli->a, &run_config_table, NULL, keys, count, *out, &c));
-    TRY(shards_check(*out, strict, model->spec.experts.count > 0, given));
+    TRY(cli_device_check(*out, c));
+    cli_device_set(*out, model->strict, &wanted);
+    if (wanted.strict) {
+        TRY(shards_add(cli->a, model, given, keys, &count));
+        keys[count++] = "determinism.mode=strict";
+        TRY(config_load(cli->h, cli->a, &run_config_table, NULL, keys, count, *out, &c));
+    }
+    TRY(shards_check(*out, wanted.strict, model->spec.experts.count > 0, given));
     return infer_layout_check(&model->spec, *out);
 }
 

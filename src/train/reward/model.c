@@ -50,6 +50,8 @@ static status open_model(reward_context *x, arena *a)
     scoring *s = NULL;
     const int64_t seq = r->train.seq, rows = min_i64(ROWS_MAX, max_i64(1, x->most));
     const infer_options options = {.threads = (int)x->threads,
+                                   .device = run_config_device(r),
+                                   .ordinal = x->ordinal,
                                    .backend = run_config_backend(r),
                                    .level = run_config_level(r),
                                    .compute = run_config_types(r).compute,

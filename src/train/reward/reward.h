@@ -17,6 +17,7 @@ typedef struct reward_context {
     const data_tokenizer *tokenizer;
     int64_t threads; // for commands and models
     int64_t most;    // completions of this rank at once
+    int ordinal;     // of this rank's GPU, for models
     void *state;     // of a rule with `open`
 } reward_context;
 
