@@ -4,7 +4,7 @@
 set -u
 . tests/support/check.sh
 
-check 0 'summary  ' ' 0 fail' -- doctor
+check 0 'summary  ' ' 0 fail' 'products have their known bits' -- doctor
 for name in cpu oneDNN memory cuda storage network comm launchers clock limits tools; do
     [ "$(grep -cE "^(ok|warn|fail) +$name " out)" -eq 1 ] && continue
     echo "doctor: not one line of $name"; cat out

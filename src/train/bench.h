@@ -110,6 +110,9 @@ typedef struct train_gemm {
     train_time time;
 } train_gemm;
 double train_gemm_flops(op_code code, int64_t n, int64_t m, int64_t k);
+// Computes a product whose sums are exact in any order. *wrong: elements with other bits than whole
+// numbers give.
+NODISCARD status train_product_prove(const train_bench_on *on, int64_t *wrong);
 // Lists the GEMMs of a step of this model on `tokens` tokens, each shape once.
 NODISCARD status train_gemm_shapes(arena *a, const decoder_spec *spec, dtype type, int64_t tokens,
                                    int64_t seq, train_gemm **out, int64_t *count);

@@ -4,6 +4,8 @@
 // the cpu backend. Operands are small values: large ones are no slower, but infinities might be.
 #include "train/bench.h"
 
+#include "base/fault.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +151,50 @@ status train_gemm_time(const train_bench_on *on, train_gemm *gemm)
     if (st == ST_OK) {
         st = gemm_operands(c, on->type, gemm);
         if (st == ST_OK) st = call_time(on, c, &gemm->time);
+        call_destroy(c);
+    }
+    free(c);
+    return st;
+}
+
+// The operands repeat with a period of 7, so the sums of two rows depend on where the rows begin
+// in it.
+static int64_t elements_wrong(const train_gemm *g, const kern_tensor *out)
+{
+    double sums[7][7], right = 0.0;
+    int64_t wrong = 0;
+    for (int x = 0; x < 7; x++) {
+        for (int w = 0; w < 7; w++) {
+            int64_t sum = 0;
+            for (int64_t i = 0; i < g->k; i++) sum += ((x + i) % 7 - 3) * ((w + i) % 7 - 3);
+            sums[x][w] = (double)sum / 64.0;
+        }
+    }
+    for (int64_t i = 0; i < g->n * g->m; i++) {
+        const double exact = sums[i / g->m * g->k % 7][i % g->m * g->k % 7];
+        dtype_store(out->type, &right, 0, exact);
+        wrong += dtype_load(out->type, &right, 0) != dtype_load(out->type, out->data, i);
+    }
+    return wrong;
+}
+
+status train_product_prove(const train_bench_on *on, int64_t *wrong)
+{
+    const train_gemm g = {.code = OP_MATMUL, .n = 256, .m = 257, .k = 513};
+    bench_call *c = malloc(sizeof(*c));
+    if (c == NULL) return fail(ST_NO_MEMORY, "no memory for a kernel's call");
+    status st = call_create(on, g.code, c);
+    if (st == ST_OK) {
+        c->call.accumulate = false;
+        st = gemm_operands(c, on->type, &g);
+        c->call.workspace_bytes = kern_workspace_bytes(c->kernels, &c->call);
+        if (st == ST_OK) st = piece(c, c->call.workspace_bytes, &c->call.workspace);
+        if (st == ST_OK) st = kern_run(c->kernels, &c->call);
+        if (st == ST_OK && fault_point("train.product.prove") != ST_OK) {
+            error_clear();
+            ((char *)c->call.out[0].data)[1] ^= 0x40;
+        }
+        if (st == ST_OK) *wrong = elements_wrong(&g, &c->call.out[0]);
         call_destroy(c);
     }
     free(c);

@@ -98,7 +98,8 @@ const cli_command cli_command_doctor = {
     .name = "doctor",
     .summary = "check this machine for runs, and show the cost of what is missing",
     .synopsis = "[DIR] [--json]",
-    .about = "Checks the processor, oneDNN, memory, CUDA, storage (of DIR or the current folder, "
+    .about = "Checks the processor (a product with known bits), oneDNN, memory (patterns that it "
+             "must keep), CUDA, storage (of DIR or the current folder, "
              "where it writes and removes a small file), the loopback network, communication "
              "between ranks (two ranks add 1 MiB), launchers, clock, limits and tools. The exit "
              "code is 4 if a run is impossible; warnings do not count.",

@@ -38,6 +38,11 @@ status doctor_clock(const doctor *d, doctor_finding *f);
 status doctor_limits(const doctor *d, doctor_finding *f);
 status doctor_launchers(const doctor *d, doctor_finding *f);
 status doctor_tools(const doctor *d, doctor_finding *f);
+// doctor_prove.c: parts of cpu and memory. prove: returns the first word that differs from what was
+// written; -1: none.
+status doctor_memory_try(const doctor *d, doctor_finding *f);
+status doctor_product_try(const doctor *d, doctor_finding *f);
+int64_t doctor_memory_prove(uint64_t *words, int64_t count);
 // doctor_gpu.c
 status doctor_cuda(const doctor *d, doctor_finding *f);
 // doctor_try.c

@@ -99,6 +99,7 @@ status doctor_cpu(const doctor *d, doctor_finding *f)
     }
     TRY(doctor_found(d, f, "%d core%s, level %s (has%s)", cores, text_plural(cores, "s"), level,
                      flags.length > 0 ? flags.bytes : " none of ours"));
+    TRY(doctor_product_try(d, f));
     if (!kern_machine_has_avx2()) {
         TRY(doctor_costs(d, f, DOCTOR_WARN,
                          "without vector code a step takes 5 to 20 times longer"));
@@ -148,6 +149,7 @@ status doctor_memory(const doctor *d, doctor_finding *f)
         TRY(doctor_found(d, f, "no control group limit"));
     }
     TRY(doctor_found(d, f, "%d NUMA node%s", (int)max_i64(1, nodes), nodes > 1 ? "s" : ""));
+    TRY(doctor_memory_try(d, f));
     if (available < INT64_C(1) << 30) {
         TRY(doctor_costs(d, f, DOCTOR_WARN,
                          "a 124M model needs about 3 GiB; this is enough for tiny models"));
