@@ -66,6 +66,29 @@ same "the spare had plans of both places, and the memory of a rank" \
 same "neither rank made them after the loss" "$(grep -c '"lost".*"ready": 2,' spared/metrics.jsonl)" 1
 same "and it left no trace" "$("$trireme" digest spared)" "$("$trireme" digest calm)"
 
+# Spares that took a place or ended are started again. At night.
+if [ -n "${RESTART_SEED:-}" ]; then
+    train kept layout.dp=2 resilience.mode=live resilience.spares=1 train.steps=1000000 >kept.out 2>&1 &
+    run=$!
+    ready() { until [ "$(cat kept/logs/spares 2>/dev/null | grep -c 'is ready')" -ge "$1" ] || ! kill -0 $run; do sleep 0.05; done; }
+    ready 1
+    until [ -s kept/metrics.jsonl ] || ! kill -0 $run; do sleep 0.05; done
+    kill -9 "$(awk '$1 == 1 { print $2 }' kept/logs/processes)"
+    ready 2
+    kill -9 "$(awk '{ n = $2 } END { print n }' kept/logs/spares)"
+    ready 3
+    same "a spare is started when one has a place, and when one has ended" "$(grep -c 'is ready' kept/logs/spares)" 3
+    says "and its end is told" kept/logs/spares 'process [0-9]+, a spare, is not ready: died by signal 9'
+    says "also to people" kept.out 'a spare, is not ready: died by signal 9'
+    kill "$(processes "run.dir=$dir/kept " | awk '{ print $1 }' | sort -n | head -1)"
+    wait $run
+    same "the run goes on to its stop" $? 75
+    TRIREME_FAULTS="kernels.product.1=501,kernels.product.1=502" code "products that stay wrong" 0 train products layout.dp=2 \
+        resilience.mode=restart sdc.abft=yes train.steps=40
+    same "name their rank, not one that saw it end" "$(grep -c '"event": "sdc", "rank": 1,' products/metrics.jsonl)" \
+        "$(grep -cE '"event": "(sdc|lost)"' products/metrics.jsonl)"
+fi
+
 # Four ranks, killed one by one, and three that join: 4, 3, 2, 1, 2, 4 ranks.
 train sized layout.dp=4 resilience.mode=live resilience.min_ranks=1 >sized.out 2>&1 &
 run=$!

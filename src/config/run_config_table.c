@@ -374,7 +374,9 @@ static const option rows[] = {
             "where no other rank holds it anyway, in that of another rank, its buddy; after a "
             "loss the run goes on from them and reads no file; 0 makes none"),
     INT("resilience.spares", resilience.spares, "0", 0, 128, FREE, "processes",
-        .help = "processes that wait, with plans and memory, for the place of a lost rank"),
+        .help =
+            "processes that wait, with plans and memory, for the place of a lost rank; one that "
+            "got a place is followed by another"),
     INT("resilience.min_ranks", resilience.min_ranks, "0", 0, 256, FREE, "ranks",
         .help = "fewest ranks with which the run goes on when ranks are lost and no spare is left; "
                 "it continues with a smaller layout and grows when processes join (`trireme train "

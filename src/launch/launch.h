@@ -126,6 +126,9 @@ typedef struct launch_live_config {
     void (*placed)(void *context, const int64_t *processes, int first, int count);
     // A waiting process is prepared. NULL: not told.
     void (*spare)(void *context, int64_t process, int64_t bytes, int64_t places);
+    // A waiting process has ended, or cannot prepare and takes a place as it is; process 0: none
+    // could be started, or no more are. NULL: not told.
+    void (*spare_failed)(void *context, int64_t process, const char *why);
     void *context;
     // Several hosts: another launcher has started one of these processes on each, or one for each
     // rank. NULL: one host. They must have the same facts.
@@ -165,6 +168,8 @@ NODISCARD status launch_post_wait(int post_fd, launch_place *place, char order[L
 bool launch_post_has_news(int post_fd); // launch_post_wait() would return at once
 // This spare has reserved memory, and has plans for so many places.
 void launch_post_spare(int post_fd, int64_t bytes, int64_t places);
+// It could not prepare.
+void launch_post_spare_failed(int post_fd, const char *why);
 // This rank has left its epoch because of `said`; wrong: the rank whose values are wrong, or -1.
 // step: the last one that it has finished.
 void launch_post_ready(int post_fd, bool is_asked, int wrong, int64_t step, const char *said);

@@ -87,13 +87,31 @@ static bool is_loss(const local_rank *r)
            r->exit_code == status_exit_code(ST_INTERNAL);
 }
 
+// Spares that end before they are ready are started again ever later, and in the end no more.
+enum { SPARE_ENDS_MAX = 5, SPARE_WAIT_MS = 250 };
+
+static void spare_failed(live *v, int64_t process, const char *why)
+{
+    const launch_live_config *c = v->config;
+    if (v->is_over || v->l->is_asked || c->spare_failed == NULL) return;
+    v->spare_ends++;
+    c->spare_failed(c->context, process, why);
+    if (v->spare_ends != SPARE_ENDS_MAX) return;
+    c->spare_failed(c->context, 0, "no more spares are started: five in a row failed");
+}
+
 static void process_ended(live *v, int i)
 {
     local_rank *r = &v->l->ranks[i];
     launch_result how = {.rank = i};
     launch_close(&r->post);
-    if (r->rank < 0) return; // a spare
     launch_tell_rank(v->l, i, &how);
+    if (r->rank < 0) {                                // a spare
+        const char *host_end = strchr(how.text, ')'); // "rank -1 (host) died ..."
+        how.text[strcspn(how.text, "\n")] = '\0';
+        spare_failed(v, (int64_t)r->pid, host_end != NULL ? host_end + 2 : how.text);
+        return;
+    }
     if (r->was_stopped) {
         (void)snprintf(how.text, sizeof(how.text),
                        "rank %d was stopped (SIGSTOP), so the launcher ended it", r->rank);
@@ -144,6 +162,7 @@ static void spare_take(live *v, int i, const char *message)
 {
     long long bytes = 0, places = 0;
     if (sscanf(message, "s %lld %lld", &bytes, &places) != 2 || v->config->spare == NULL) return;
+    v->spare_ends = 0;
     v->config->spare(v->config->context, v->l->ranks[i].pid, bytes, places);
 }
 
@@ -180,6 +199,8 @@ static void messages_take(live *v)
         message[n] = '\0';
         if (message[0] == 's') {
             spare_take(v, i, message);
+        } else if (message[0] == 'x') {
+            spare_failed(v, (int64_t)v->l->ranks[i].pid, n > 2 ? message + 2 : "");
         } else {
             ready_take(v, i, message);
         }
@@ -231,9 +252,10 @@ static int process_place(local *l)
     return l->count < LAUNCH_LOCAL_MAX ? l->count++ : -1;
 }
 
-status launch_live_process_start(live *v)
+status launch_live_process_start(live *v, int *process)
 {
     const int i = process_place(v->l);
+    *process = i;
     if (i < 0) return fail(ST_UNSUPPORTED, "more than %d processes", LAUNCH_LOCAL_MAX);
     v->l->ranks[i] = (local_rank){.pidfd = -1, .post = -1, .rank = -1};
     return launch_start_rank(v->l, i);
@@ -294,15 +316,40 @@ static status place_send(live *v, int i, const live_places *p, int k)
     return st;
 }
 
-// Tells the processes without a place that they are spares of this epoch.
-static void spares_tell(const live *v, const char *order)
+// Tells a process without a place that it is a spare of this epoch.
+static void spare_tell(const live *v, int i)
 {
     char message[LAUNCH_ORDER_BYTES + 8];
-    (void)snprintf(message, sizeof(message), "s\n%s", order);
-    for (int i = 0; i < v->l->count; i++) {
-        const local_rank *r = &v->l->ranks[i];
-        if (r->is_alive && r->rank < 0 && r->post >= 0) say(r->post, message);
+    const local_rank *r = &v->l->ranks[i];
+    (void)snprintf(message, sizeof(message), "s\n%s", v->order);
+    if (r->is_alive && r->rank < 0 && r->post >= 0) say(r->post, message);
+}
+
+// Starts a spare in place of one that has got a place or has ended, a moment later: the ranks of
+// the new epoch come first.
+static void spares_keep(live *v)
+{
+    int spares = 0, i = -1;
+    const int64_t now = launch_live_now(v);
+    const bool is_calm = v->ranks > 0 && !v->is_broken && !v->is_changing && !v->is_waiting;
+    if (!is_calm || v->is_over || v->st != ST_OK || v->l->is_asked) return;
+    if (v->spare_ends >= SPARE_ENDS_MAX) return;
+    for (int k = 0; k < v->l->count; k++) {
+        spares += v->l->ranks[k].is_alive && v->l->ranks[k].rank < 0;
     }
+    if (spares >= v->config->spares) {
+        v->spare_at = 0;
+        return;
+    }
+    if (v->spare_at == 0) v->spare_at = now + ((INT64_C(1000000) * SPARE_WAIT_MS) << v->spare_ends);
+    if (now < v->spare_at) return;
+    v->spare_at = 0;
+    if (launch_live_process_start(v, &i) == ST_OK) {
+        spare_tell(v, i);
+        return;
+    }
+    spare_failed(v, 0, error_last()->text);
+    error_clear();
 }
 
 status launch_live_place(live *v, const live_places *p, const int *by_place)
@@ -320,7 +367,8 @@ status launch_live_place(live *v, const live_places *p, const int *by_place)
         r->is_ready = st != ST_OK; // it still waits, and would not see a signal
     }
     TRY(st);
-    spares_tell(v, p->order);
+    (void)snprintf(v->order, sizeof(v->order), "%s", p->order);
+    for (int i = 0; i < l->count; i++) spare_tell(v, i);
     v->is_waiting = v->is_broken = v->is_changing = v->is_certain = false;
     v->event = LAUNCH_LOST;
     v->lost = -1;
@@ -392,14 +440,14 @@ static status epoch_begin(live *v)
 {
     local *l = v->l;
     launch_epoch e = {0};
-    int by_place[LAUNCH_LOCAL_MAX];
+    int by_place[LAUNCH_LOCAL_MAX], started = -1;
     launch_live_quarantine(v);
     v->filler = NULL;
     for (int i = 0; i < l->count; i++) {
         if (l->ranks[i].is_alive && l->ranks[i].rank < 0) v->filler = "a spare";
     }
     while (v->config->replaces && launch_live_waiting(v) < l->config->ranks && !l->is_asked) {
-        TRY(launch_live_process_start(v));
+        TRY(launch_live_process_start(v, &started));
         v->filler = "a new process";
     }
     TRY(epoch_plan(v, &e));
@@ -550,6 +598,7 @@ static void run(live *v)
             v->st = epoch_begin(v);
         }
         if (v->st != ST_OK) v->is_over = true;
+        spares_keep(v);
         if (v->is_over) posts_close(v);
         if (v->is_over && v->st != ST_OK && working_count(v) > 0) {
             if (failed_at == 0) failed_at = launch_live_now(v);
@@ -599,6 +648,7 @@ status launch_live(const launch_live_config *config, launch_result *out)
         .config = config, .l = l, .lost = -1, .blamed = -1, .error = -1, .event = LAUNCH_BEGIN};
     const int parts = config->place != NULL ? config->place->ranks : 1;
     const int wanted = config->local.ranks / parts + config->spares;
+    int started = -1;
     if (l == NULL) return fail(ST_NO_MEMORY, "no memory to start %d ranks", wanted);
     l->config = &config->local;
     l->is_live = true;
@@ -612,7 +662,8 @@ status launch_live(const launch_live_config *config, launch_result *out)
     char path[LAUNCH_PATH_BYTES];
     launch_log_path(l->config, 0, path);
     l->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
-    for (int r = 0; r < wanted && v.st == ST_OK; r++) v.st = launch_live_process_start(&v);
+    for (int r = 0; r < wanted && v.st == ST_OK; r++)
+        v.st = launch_live_process_start(&v, &started);
     if (v.st != ST_OK) launch_signal_all(l, SIGKILL);
     error_record cause;
     run(&v);

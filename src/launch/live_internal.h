@@ -24,6 +24,9 @@ typedef struct live {
     bool is_certain;    // the process of that rank has ended by itself
     const char *filler; // what takes the free places
     char cause[LAUNCH_TEXT_BYTES];
+    char order[LAUNCH_ORDER_BYTES]; // of this epoch, for spares
+    int64_t spare_at;               // when the next spare is started; 0: none is missing
+    int spare_ends;                 // spares in a row that ended, or failed, before they were ready
     int error;         // process that ended with an error that would come again; -1: none
     int64_t step;      // the newest one that a rank said it had finished
     live_hosts *hosts; // NULL: all ranks are of this process
@@ -50,7 +53,7 @@ void launch_live_broken(live *v, int rank, bool is_certain, const char *cause);
 void launch_live_end_ask(live *v); // asks all ranks to leave this epoch
 bool launch_live_is_at_rest(const live *v);
 int launch_live_waiting(const live *v); // processes that could take a place
-NODISCARD status launch_live_process_start(live *v);
+NODISCARD status launch_live_process_start(live *v, int *process); // its number in the table
 void launch_live_quarantine(live *v);
 // An epoch as the processes of this host see it.
 typedef struct live_places {

@@ -119,6 +119,15 @@ void launch_post_spare(int post_fd, int64_t bytes, int64_t places)
     (void)sent; // as in launch_post_ready()
 }
 
+void launch_post_spare_failed(int post_fd, const char *why)
+{
+    char message[LAUNCH_TEXT_BYTES];
+    const int n = snprintf(message, sizeof(message), "x %s", why);
+    const ssize_t sent =
+        send(post_fd, message, (size_t)min_i64(n, (int64_t)sizeof(message) - 1), MSG_NOSIGNAL);
+    (void)sent; // as in launch_post_ready()
+}
+
 void launch_post_ready(int post_fd, bool is_asked, int wrong, int64_t step, const char *said)
 {
     char message[LAUNCH_TEXT_BYTES];

@@ -111,11 +111,9 @@ status session_memory_load(session *s, const ckpt_entry *newest, bool *is_loaded
     return ST_OK;
 }
 
-status session_memory_tell(session *s)
+static status event_add(session *s, const train_restart *o)
 {
-    const train_restart *o = s->memory.order;
     text line = {.a = s->a};
-    if (o == NULL || o->epoch == 0) return ST_OK;
     const double resume_ms = (double)(s->h->api->unix_ns(s->h) - o->lost_ns) / 1e6;
     session_say(s, LOG_WARN,
                 "%s; %s (epoch %lld), and training continues after step %lld; it took %.2f s",
@@ -128,5 +126,32 @@ status session_memory_tell(session *s)
         (long long)run_config_ranks(s->r), (int)s->memory.ready, o->detect_ms, resume_ms));
     TRY(text_add_json(&line, o->cause));
     TRY(text_add(&line, "}\n"));
-    return session_event(s, &line);
+    return obs_metrics_add_event(s->metrics, &line);
+}
+
+// Tells the changes before this one that no session has told, because it ended before it could.
+static status earlier_tell(session *s, const train_restart *o)
+{
+    enum { LIMIT_BYTES = 1 << 30 };
+    char *path = NULL, *bytes = NULL, mark[64];
+    int64_t count = 0;
+    if (o->before_count == 0) return ST_OK;
+    TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &path));
+    TRY(host_read_all(s->h, s->a, path, LIMIT_BYTES, &bytes, &count));
+    for (int64_t i = o->before_count - 1; i >= 0; i--) {
+        (void)snprintf(mark, sizeof(mark),
+                       "\"epoch\": %lld, \"ranks\": ", (long long)o->before[i].epoch);
+        if (memmem(bytes, (size_t)count, mark, strlen(mark)) == NULL) {
+            TRY(event_add(s, &o->before[i]));
+        }
+    }
+    return ST_OK;
+}
+
+status session_memory_tell(session *s)
+{
+    const train_restart *o = s->memory.order;
+    if (o == NULL || o->epoch == 0) return ST_OK;
+    TRY(earlier_tell(s, o));
+    return event_add(s, o);
 }

@@ -114,6 +114,9 @@ typedef struct train_restart {
     int64_t lost_ns;        // Unix time at which its end was noticed
     double detect_ms;       // from then until all other ranks had ended
     const char *cause;
+    // Earlier changes, newest first, which a session that ended early may not have told.
+    const struct train_restart *before;
+    int64_t before_count;
 } train_restart;
 
 // A process that waits for a place prepares for all that it may get: plans, and memory for the

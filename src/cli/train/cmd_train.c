@@ -254,6 +254,16 @@ typedef struct training {
     train_process *process; // what it keeps between epochs; NULL: it has one
 } training;
 
+// The error of the session stays.
+static void blame(cli_context *cli, const train_restart *restart, int64_t wrong)
+{
+    error_record kept;
+    if (restart->memory == NULL || wrong < 0) return;
+    error_take(&kept);
+    if (cli_restart_blame(cli->h, cli->a, restart->memory, wrong) != ST_OK) error_clear();
+    (void)error_put(&kept);
+}
+
 static status train(const training *t, const launch_place *place, train_outcome *out)
 {
     cli_context *cli = t->cli;
@@ -297,6 +307,7 @@ static status train(const training *t, const launch_place *place, train_outcome 
             .restart = restarts ? &restart : NULL,
         };
         st = train_run(cli->h, cli->a, &order, &outcome);
+        if (restarts && place->post_fd < 0) blame(cli, &restart, outcome.wrong);
     } else if (place->rank == 0) {
         end_write(cli, r, TRAIN_END_WRITER_FIRST, st);
     }

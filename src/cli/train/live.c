@@ -111,7 +111,7 @@ static status loss_print(live_run *v, const launch_change *c, const cli_layout *
                                 .detect_ms = (double)ago_ns / 1e6,
                                 .done = done,
                                 .cause = cause};
-    return cli_restart_print(v->cli->a, &lost, out);
+    return cli_restart_note(v->k, &lost, out);
 }
 
 // "MEMORY\nLOSS\nKEY\nKEY\n".
@@ -213,9 +213,8 @@ static void epoch_placed(void *context, const int64_t *processes, int first, int
 }
 
 // A line in RUN/logs/spares. A file that cannot be written is no reason to stop.
-static void spare_ready(void *context, int64_t process, int64_t bytes, int64_t places)
+static void spares_log(const live_run *v, const char *line)
 {
-    const live_run *v = context;
     char *path = NULL;
     if (path_join(v->cli->a, v->order->r->run.dir, "logs/spares", &path) != ST_OK) {
         error_clear();
@@ -223,10 +222,32 @@ static void spare_ready(void *context, int64_t process, int64_t bytes, int64_t p
     }
     FILE *f = fopen(path, "ae");
     if (f == NULL) return;
-    (void)fprintf(f, "process %lld is ready: plans of %lld place%s, %lld bytes reserved\n",
-                  (long long)process, (long long)places, text_plural(places, "s"),
-                  (long long)bytes);
+    (void)fprintf(f, "%s\n", line);
     (void)fclose(f);
+}
+
+static void spare_ready(void *context, int64_t process, int64_t bytes, int64_t places)
+{
+    char line[160];
+    (void)snprintf(
+        line, sizeof(line), "process %lld is ready: plans of %lld place%s, %lld bytes reserved",
+        (long long)process, (long long)places, text_plural(places, "s"), (long long)bytes);
+    spares_log(context, line);
+}
+
+static void spare_failed(void *context, int64_t process, const char *why)
+{
+    const live_run *v = context;
+    char line[LAUNCH_TEXT_BYTES];
+    if (process > 0) {
+        (void)snprintf(line, sizeof(line), "process %lld, a spare, is not ready: %.1900s",
+                       (long long)process, why);
+    } else {
+        (void)snprintf(line, sizeof(line), "no spare: %.1900s", why);
+    }
+    spares_log(v, line);
+    cli_print(v->cli, "warning  %s\n", line);
+    cli_push(v->cli);
 }
 
 // Ranks of several hosts share no memory but that of each other.
@@ -293,6 +314,7 @@ status cli_live_start(cli_restart *k, const cli_start *order, launch_result *res
                                   .plan = epoch_plan,
                                   .placed = epoch_placed,
                                   .spare = spare_ready,
+                                  .spare_failed = spare_failed,
                                   .context = &v,
                                   .place = place,
                                   .key_path = getenv("TRIREME_KEY"),

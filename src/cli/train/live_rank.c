@@ -59,13 +59,15 @@ static status epoch_run(const rank_epochs *x, const launch_place *place, char *o
     return x->train(x->context, parts.keys, parts.count, place, x->process, out);
 }
 
-// A spare that cannot prepare takes its place as it is.
+// A spare that cannot prepare says so, and takes its place as it is.
 static void spare_run(const rank_epochs *x, int post_fd, char *order)
 {
     order_parts parts;
     status st = order_read(order, &parts);
     if (st == ST_OK) st = x->spare(x->context, parts.keys, parts.count, post_fd, x->process);
-    if (st != ST_OK) error_clear();
+    if (st == ST_OK) return;
+    launch_post_spare_failed(post_fd, error_last()->text);
+    error_clear();
 }
 
 // One epoch or one wait as a spare, with memory of its own. Returns whether it was an epoch.

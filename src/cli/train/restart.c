@@ -13,7 +13,8 @@
 static const char memory_begin[] = "/dev/shm/trireme-";
 static const char memory_variable[] = "TRIREME_MEMORY"; // the folder
 static const char lost_variable[] = "TRIREME_LOST";     // as loss_print() writes it
-enum { LOSSES_IN_PLACE_MAX = 5, PATH_LIMIT_BYTES = 4096 };
+static const char loss_separator = '\x1f';
+enum { LOSSES_IN_PLACE_MAX = 5, PATH_LIMIT_BYTES = 4096, BRIEF_BYTES = 300 };
 
 // ---- the folder in memory -----------------------------------------------------------------------
 
@@ -144,11 +145,40 @@ static status cause_make(const cli_restart *k, const launch_result *result, char
                         (int)strcspn(error, "\n"), error);
 }
 
-status cli_restart_print(arena *a, const train_restart *lost, char **out)
+static status loss_print(arena *a, const train_restart *lost, int cause_bytes, char **out)
 {
-    return arena_format(a, out, "%lld %s %lld %lld %lld %s|%s", (long long)lost->epoch, lost->event,
-                        (long long)lost->rank, (long long)lost->lost_ns,
-                        (long long)(lost->detect_ms * 1e3), lost->done, lost->cause);
+    return arena_format(a, out, "%lld %s %lld %lld %lld %s|%.*s", (long long)lost->epoch,
+                        lost->event, (long long)lost->rank, (long long)lost->lost_ns,
+                        (long long)(lost->detect_ms * 1e3), lost->done, cause_bytes, lost->cause);
+}
+
+static void separators_hide(char *s)
+{
+    for (; *s != '\0'; s++) {
+        if (*s == loss_separator) *s = '?';
+    }
+}
+
+status cli_restart_note(cli_restart *k, const train_restart *lost, char **out)
+{
+    arena *a = k->cli->a;
+    text all = {.a = a};
+    char *own = NULL, *brief = NULL;
+    // A step has ended since, so all changes before this one were told.
+    if (k->losses_in_place <= 1 && strcmp(lost->event, "joined") != 0) k->before_count = 0;
+    TRY(loss_print(a, lost, LAUNCH_TEXT_BYTES, &own));
+    TRY(loss_print(a, lost, BRIEF_BYTES, &brief));
+    separators_hide(own);
+    separators_hide(brief);
+    TRY(text_add(&all, "%s", own));
+    for (int i = 0; i < k->before_count; i++) {
+        TRY(text_add(&all, "%c%s", loss_separator, k->before[i]));
+    }
+    if (k->before_count < RESTART_BEFORE_MAX) k->before_count++;
+    for (int i = k->before_count - 1; i > 0; i--) k->before[i] = k->before[i - 1];
+    k->before[0] = brief;
+    *out = all.bytes;
+    return ST_OK;
 }
 
 status cli_restart_put(const char *memory, const char *lost)
@@ -159,23 +189,56 @@ status cli_restart_put(const char *memory, const char *lost)
     return ST_OK;
 }
 
+// Ranks whose values differ all end with the same exit code. Those that know which one was wrong
+// leave its number in the folder in memory.
+static status wrong_path(arena *a, const char *memory, char **out)
+{
+    return path_join(a, memory, "wrong", out);
+}
+
+status cli_restart_blame(const host *h, arena *a, const char *memory, int64_t rank)
+{
+    char *path = NULL, number[32];
+    const int n = snprintf(number, sizeof(number), "%lld", (long long)rank);
+    TRY(wrong_path(a, memory, &path));
+    return host_write_all(h, path, number, n);
+}
+
+static status wrong_take(const cli_restart *k, int *rank, bool *has)
+{
+    const host *h = k->cli->h;
+    char *path = NULL, *bytes = NULL;
+    int64_t count = 0, number = 0;
+    file_info info;
+    TRY(wrong_path(k->cli->a, k->memory, &path));
+    TRY(h->api->path_info(h, path, &info));
+    if (info.kind != FILE_KIND_REGULAR) return ST_OK;
+    TRY(host_read_all(h, k->cli->a, path, 64, &bytes, &count));
+    *has = text_parse_i64(bytes, &number) && number >= 0 && number < run_config_ranks(k->r);
+    if (*has) *rank = (int)number;
+    return h->api->path_remove(h, path);
+}
+
 // For the ranks of the next start.
-static status loss_publish(const cli_restart *k, const launch_result *result)
+static status loss_publish(cli_restart *k, const launch_result *result)
 {
     const host *h = k->cli->h;
     const int64_t ago_ns = h->api->monotonic_ns(h) - result->ended_at;
     char *value = NULL, *cause = NULL;
+    int rank = result->lost;
+    bool has_wrong = false;
+    TRY(wrong_take(k, &rank, &has_wrong));
     TRY(cause_make(k, result, &cause));
     // The kind of a loss is in the code of the error that the lost rank had printed.
-    const bool is_wrong = strstr(cause, status_code(ST_CORRUPT)) != NULL;
+    const bool is_wrong = has_wrong || strstr(cause, status_code(ST_CORRUPT)) != NULL;
     const train_restart lost = {.epoch = k->epoch,
                                 .event = is_wrong ? "sdc" : "lost",
-                                .rank = result->lost,
+                                .rank = rank,
                                 .lost_ns = h->api->unix_ns(h) - ago_ns,
                                 .detect_ms = (double)ago_ns / 1e6,
                                 .done = "all ranks were started again",
                                 .cause = cause};
-    TRY(cli_restart_print(k->cli->a, &lost, &value));
+    TRY(cli_restart_note(k, &lost, &value));
     return variable_set(lost_variable, value);
 }
 
@@ -229,37 +292,54 @@ void cli_restart_close(cli_restart *k, bool is_over)
 
 // ---- a rank -------------------------------------------------------------------------------------
 
-status cli_restart_read(arena *a, train_restart *out, bool *has)
+// Reads one change; the text is split.
+static status loss_read(arena *a, const char *lost, train_restart *out)
 {
-    const char *memory = getenv(memory_variable), *lost = getenv(lost_variable);
     long long epoch = 0, rank = 0, at = 0, detect_us = 0;
     int at_done = 0;
-    char event[16];
-    *out = (train_restart){.rank = -1, .cause = ""};
-    *has = memory != NULL;
-    if (!*has) return ST_OK;
-    char *folder = NULL, *why = NULL;
-    if (memory[0] != '\0') TRY(arena_strdup(a, memory, &folder));
-    out->memory = folder;
-    if (lost == NULL) return ST_OK;
+    char event[16], *kind = NULL, *done = NULL;
     const int found = sscanf(lost, "%lld %15s %lld %lld %lld %n", &epoch, event, &rank, &at,
                              &detect_us, &at_done);
     if (found != 5 || at_done == 0 || strchr(lost + at_done, '|') == NULL) {
         return fail(ST_CONFIG, "%s = \"%s\" was not set by this program; unset it", lost_variable,
                     lost);
     }
-    char *kind = NULL, *done = NULL;
     TRY(arena_strdup(a, event, &kind));
     TRY(arena_strdup(a, lost + at_done, &done));
-    why = strchr(done, '|');
+    char *why = strchr(done, '|');
     *why++ = '\0';
-    *out = (train_restart){.memory = folder,
-                           .epoch = epoch,
-                           .event = kind,
-                           .done = done,
-                           .rank = rank,
-                           .lost_ns = at,
-                           .detect_ms = (double)detect_us / 1e3,
-                           .cause = why};
+    out->epoch = epoch;
+    out->event = kind;
+    out->done = done;
+    out->rank = rank;
+    out->lost_ns = at;
+    out->detect_ms = (double)detect_us / 1e3;
+    out->cause = why;
+    return ST_OK;
+}
+
+status cli_restart_read(arena *a, train_restart *out, bool *has)
+{
+    const char *memory = getenv(memory_variable), *lost = getenv(lost_variable);
+    char *folder = NULL, *all = NULL;
+    *out = (train_restart){.rank = -1, .cause = ""};
+    *has = memory != NULL;
+    if (!*has) return ST_OK;
+    if (memory[0] != '\0') TRY(arena_strdup(a, memory, &folder));
+    out->memory = folder;
+    if (lost == NULL) return ST_OK;
+    train_restart *before = NULL;
+    TRY(arena_strdup(a, lost, &all));
+    TRY(arena_new(a, RESTART_BEFORE_MAX, &before));
+    char *next = strchr(all, loss_separator);
+    if (next != NULL) *next++ = '\0';
+    TRY(loss_read(a, all, out));
+    for (; next != NULL && out->before_count < RESTART_BEFORE_MAX; out->before_count++) {
+        char *own = next;
+        next = strchr(own, loss_separator);
+        if (next != NULL) *next++ = '\0';
+        TRY(loss_read(a, own, &before[out->before_count]));
+    }
+    out->before = before;
     return ST_OK;
 }

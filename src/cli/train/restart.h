@@ -12,6 +12,7 @@
 #include "launch/launch.h"
 #include "train/train.h"
 
+enum { RESTART_BEFORE_MAX = 4 };
 typedef struct cli_restart {
     cli_context *cli;
     const run_config *r;
@@ -21,6 +22,10 @@ typedef struct cli_restart {
     int64_t epoch;        // losses so far
     int64_t lost_at_step; // newest copy at the last loss; -1: none
     int losses_in_place;  // losses in a row at that step
+    // Changes since the one at the end of the last step: a session that ended early may not have
+    // told them. Newest first.
+    char *before[RESTART_BEFORE_MAX];
+    int before_count;
 } cli_restart;
 
 // Makes the folder, or takes the one that a launcher of this run has left.
@@ -44,9 +49,11 @@ NODISCARD status cli_restart_forget(cli_context *cli, const char *run_dir);
 
 // Writes a change as a line for the ranks, and puts such a line where cli_restart_read() finds it;
 // "": there was no change.
-NODISCARD status cli_restart_print(arena *a, const train_restart *lost, char **out);
+NODISCARD status cli_restart_note(cli_restart *k, const train_restart *lost, char **out);
 NODISCARD status cli_restart_put(const char *memory, const char *lost);
-// A rank's side: what the launcher has put into the environment. *has is false without it.
+// A rank's side: tells the launcher which rank was wrong.
+NODISCARD status cli_restart_blame(const host *h, arena *a, const char *memory, int64_t rank);
+// And what the launcher has put into the environment. *has is false without it.
 NODISCARD status cli_restart_read(arena *a, train_restart *out, bool *has);
 
 #endif

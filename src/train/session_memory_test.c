@@ -1,0 +1,54 @@
+// A change that no session has told, because it ended before it could, is told by the next one,
+// once.
+#include "fixtures/train/test_ranks.h"
+
+static int64_t events_of(const char *run, const char *mark)
+{
+    char path[160], line[2048];
+    int64_t count = 0;
+    (void)snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", test_folder, run);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f) != NULL) count += strstr(line, mark) != NULL;
+    (void)fclose(f);
+    return count;
+}
+
+static void an_untold_loss_is_told(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"layout.dp=2", "kernels.threads=1"};
+    train_restart before[] = {{.epoch = 2,
+                               .event = "lost",
+                               .done = "all ranks were started again",
+                               .rank = 1,
+                               .cause = "rank 1 died"},
+                              {.epoch = 1,
+                               .event = "lost",
+                               .done = "all ranks were started again",
+                               .rank = 0,
+                               .cause = "rank 0 died"}};
+    train_restart of[2];
+    rank_restarts = of;
+    of[0] = of[1] = before[1];
+    assert_int_equal(ranks_run("told", keys, 2, 2, "auto", 2, NULL), ST_STOPPED);
+    assert_int_equal(events_of("told", "\"event\": \"lost\", \"rank\": 0, \"epoch\": 1,"), 1);
+    for (int i = 0; i < 2; i++) {
+        of[i] = before[0];
+        of[i].epoch = 3;
+        of[i].rank = 0;
+        of[i].before = before;
+        of[i].before_count = 2;
+    }
+    assert_int_equal(ranks_run("told", keys, 2, 2, "auto", 0, NULL), ST_OK);
+    rank_restarts = NULL;
+    assert_int_equal(events_of("told", "\"epoch\": 1, \"ranks\""), 1);
+    assert_int_equal(events_of("told", "\"rank\": 1, \"epoch\": 2, \"ranks\""), 1);
+    assert_int_equal(events_of("told", "\"rank\": 0, \"epoch\": 3, \"ranks\""), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_untold_loss_is_told)};
+    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
+}
