@@ -82,6 +82,8 @@ NODISCARD status ckpt_replicas_create(const ckpt_replicas_config *config, arena 
 int64_t ckpt_replicas_count(const ckpt_replicas *r); // of logical tensors, and of gradients
 // Whether other ranks hold all of this rank's pieces in a row of its table, too.
 bool ckpt_replicas_compares(const ckpt_replicas *r, int64_t run_row);
+// Whether another rank updates the same rows of a weight of the model.
+bool ckpt_replicas_compares_gradient(const ckpt_replicas *r, int64_t weight);
 // The hashes of gradients, [weight of the model], which the caller fills in. has_gradients is set.
 uint64_t *ckpt_replicas_gradients(ckpt_replicas *r);
 // Hashes of this rank's pieces of the state and of its gradients, [count]; 0: none. Borrowed.

@@ -135,6 +135,14 @@ static bool is_shared(const ckpt_replicas *r, int64_t i, int64_t x, int64_t y)
     return has_rows;
 }
 
+bool ckpt_replicas_compares_gradient(const ckpt_replicas *r, int64_t weight)
+{
+    for (int64_t y = 0; y < r->ranks; y++) {
+        if (y != r->s->rank && is_shared(r, r->list.count + weight, r->s->rank, y)) return true;
+    }
+    return false;
+}
+
 // Compares rank x's piece of an entry with all equal ones. True if a rank differs from it.
 static bool holder_compare(const ckpt_replicas *r, int64_t i, const uint64_t *hashes, int64_t ranks,
                            int64_t x, ckpt_replica_fault *out)

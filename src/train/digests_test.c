@@ -53,6 +53,23 @@ static void a_flip_in_a_gradient_is_named(void **state)
     assert_int_equal(fault_arm(NULL), ST_OK);
 }
 
+// The sum of a gradient that one rank alone has is compared with what it was.
+static void a_flip_in_a_sum_of_one_rank_is_named(void **state)
+{
+    (void)state;
+    static const char *const stages[] = {"layout.zero=1", "layout.zero=3"};
+    for (int i = 0; i < COUNT_OF(stages); i++) {
+        const char *list[8];
+        const int n = config_of(list, "layout.dp=2", stages[i], "train.steps=2", NULL);
+        assert_int_equal(fault_arm("train.gradient.1=3"), ST_OK);
+        assert_int_equal(ranks_run(stages[i], list, n, 2, "auto", 0, NULL), ST_CORRUPT);
+        assert_non_null(strstr(rank_runs[0].error, "step 1: gradient/layers.0.attn.q"));
+        assert_non_null(strstr(rank_runs[0].error, " of rank 1 has changed since it was written"));
+        assert_int_equal(rank_runs[0].outcome.wrong, 1);
+    }
+    assert_int_equal(fault_arm(NULL), ST_OK);
+}
+
 // Each row of rank 1 that no other rank holds changes once, and is named.
 static void rest_is_watched(const char *zero, const char *numerics, const char *order,
                             const char *wanted)
@@ -161,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flip_in_a_gradient_is_named),
+        cmocka_unit_test(a_flip_in_a_sum_of_one_rank_is_named),
         cmocka_unit_test(a_flip_at_rest_is_named),
         cmocka_unit_test(no_false_alarm_in_any_layout),
     };

@@ -1,5 +1,6 @@
 // Finds the first operation of each weight's optimizer that reads the gradient, and hashes the
-// gradient in the order of that stream.
+// gradient in the order of that stream. A sum that one rank alone has is also hashed right after
+// its last write, where the plan says which one that is.
 #include "train/gradients.h"
 
 #include "base/fault.h"
@@ -13,6 +14,10 @@ typedef struct gradient_watch {
     char *writable;    // the same, for the fault point; NULL: it cannot be changed
     int64_t count;
     uint64_t *hash;
+    const char *weight;
+    train_rest *rest; // hears of a sum that has changed
+    uint64_t sum;     // the gradient's hash since its last write
+    bool is_sealed;   // it has one
     char fault[32];
 } gradient_watch;
 
@@ -23,7 +28,19 @@ static status gradient_hash(void *context)
         error_clear();
         w->writable[w->count / 2] ^= 0x10;
     }
-    *w->hash = hash64(w->bytes, w->count, *w->hash);
+    const uint64_t hash = hash64(w->bytes, w->count, 0);
+    if (w->is_sealed && hash != w->sum) train_rest_tell(w->rest, "gradient/", w->weight);
+    w->is_sealed = false;
+    *w->hash = hash64(&hash, (int64_t)sizeof(hash), *w->hash);
+    return ST_OK;
+}
+
+// After the last write.
+static status gradient_seal(void *context)
+{
+    gradient_watch *w = context;
+    w->sum = hash64(w->bytes, w->count, 0);
+    w->is_sealed = true;
     return ST_OK;
 }
 
@@ -50,45 +67,143 @@ static int64_t gradient_bytes(const plan_tensor *t)
     return count * dtype_bytes(t->type);
 }
 
-// Adds the probes to those that the plan has already, which are of earlier actions.
+// ---- writes -------------------------------------------------------------------------------------
+
+typedef struct gradient_writes {
+    exec_probe last; // after the last write; action -1: the plan does not order it after all others
+    int32_t stream;  // of the sums over ranks; -1: there was none
+} gradient_writes;
+
+static int32_t root_of(const plan *p, int32_t ref)
+{
+    while (ref != -1 && !plan_ref_is_run(ref) && p->tensors[ref].is_part) {
+        ref = p->tensors[ref].whole;
+    }
+    return ref;
+}
+
+// A sum works in place, so it follows the nodes before it, and other sums of its stream.
+static void sum_add(const plan *p, int32_t action, int32_t ref, gradient_writes *w)
+{
+    const plan_action *a = &p->actions[action];
+    const plan_comm *c = &p->comms[a->comm];
+    for (int32_t i = 0; i < c->items_count; i++) {
+        const plan_comm_item *item = &p->items[c->items_begin + i];
+        if (item->out == -1 || root_of(p, item->out) != root_of(p, ref)) continue;
+        const bool is_ordered = item->in == item->out && (w->stream < 0 || w->stream == a->stream);
+        w->last.action = is_ordered ? action : -1;
+        w->last.node = 0;
+        w->stream = a->stream;
+    }
+}
+
+// A node that writes all that the update reads follows every other write of it.
+static void nodes_add(const plan *p, int32_t action, int32_t ref, gradient_writes *w)
+{
+    const plan_action *a = &p->actions[action];
+    const plan_binding *b = &p->bindings[a->binding];
+    for (int32_t k = 0; k < a->ops_count; k++) {
+        const op_node *node = &b->program->lists[a->list].nodes[a->ops_begin + k];
+        for (int i = 0; i < COUNT_OF(node->out); i++) {
+            const int32_t out = node->out[i] != TENSOR_NONE ? b->tensor[node->out[i]] : -1;
+            if (out == -1 || root_of(p, out) != root_of(p, ref)) continue;
+            const bool is_first = w->stream < 0 && a->stream == STREAM_COMPUTE;
+            w->last.action = out == ref || is_first ? action : -1;
+            w->last.node = k;
+        }
+    }
+}
+
+static void writes_find(const plan *p, const exec_probe *update, gradient_writes *w)
+{
+    *w = (gradient_writes){.last = {.action = -1, .ref = update->ref}, .stream = -1};
+    for (int32_t i = 0; i < update->action; i++) {
+        const plan_action *a = &p->actions[i];
+        if (a->kind == ACTION_COMMUNICATE) {
+            sum_add(p, i, update->ref, w);
+        } else if (a->kind == ACTION_COMPUTE && a->binding >= 0) {
+            nodes_add(p, i, update->ref, w);
+        }
+    }
+    if (w->stream < 0) w->last.action = -1; // one rank's own
+}
+
+// ---- probes -------------------------------------------------------------------------------------
+
+typedef struct probe_list {
+    exec_probe *probes;
+    int64_t count;
+} probe_list;
+
+static void probe_push(probe_list *list, const exec_probe *at, device_host_fn call,
+                       gradient_watch *w)
+{
+    if (at->action < 0) return;
+    list->probes[list->count] = *at;
+    list->probes[list->count].call = call;
+    list->probes[list->count++].context = w;
+}
+
+static status watch_make(arena *a, const train_gradients *g, const plan *p, const exec_probe *probe,
+                         int32_t weight, gradient_watch **out)
+{
+    gradient_watch *w = NULL;
+    TRY(arena_new(a, 1, &w));
+    w->count = gradient_bytes(plan_tensor_at(p, probe->ref));
+    w->hash = &g->hashes[weight];
+    w->rest = g->rest;
+    w->weight = p->model->weights[weight].name;
+    if (g->base != NULL) w->writable = g->base + plan_tensor_offset(p, probe->ref);
+    w->bytes = w->writable;
+    (void)snprintf(w->fault, sizeof(w->fault), "train.gradient.%d", g->rank);
+    *out = w;
+    return ST_OK;
+}
+
+// A sum that no other rank has is hashed twice, where the host touches the memory.
+static void sum_watch(const train_gradients *g, const plan *p, const exec_probe *update,
+                      gradient_watch *w, probe_list *list)
+{
+    gradient_writes writes;
+    if (g->base == NULL || g->is_compared[w->hash - g->hashes]) return;
+    writes_find(p, update, &writes);
+    probe_push(list, &writes.last, gradient_seal, w);
+}
+
+// Adds the probes to those that the plan has already, which are sorted like all of them.
 static status plan_watch(arena *a, const train_gradients *g, const train_watch *before)
 {
     const plan *p = before->p;
     const int64_t weights = p->model->weight_count;
-    exec_probe *probes = NULL, probe;
+    probe_list list = {.count = before->count};
+    exec_probe probe;
     bool *has = NULL;
     char *copy = NULL;
-    int64_t count = before->count, most = 0;
+    int64_t most = 0;
     int32_t weight = -1;
-    TRY(arena_new(a, weights + count + 1, &probes));
+    TRY(arena_new(a, 2 * weights + list.count + 1, &list.probes));
     TRY(arena_new(a, weights + 1, &has));
-    for (int64_t i = 0; i < count; i++) probes[i] = before->probes[i];
+    for (int64_t i = 0; i < before->count; i++) list.probes[i] = before->probes[i];
     for (int32_t i = 0; i < p->action_count; i++) {
         if (!probe_find(p, i, &probe, &weight) || has[weight]) continue;
         gradient_watch *w = NULL;
         has[weight] = true;
-        TRY(arena_new(a, 1, &w));
-        w->count = gradient_bytes(plan_tensor_at(p, probe.ref));
-        w->hash = &g->hashes[weight];
-        if (g->base != NULL) w->writable = g->base + plan_tensor_offset(p, probe.ref);
-        w->bytes = w->writable;
-        (void)snprintf(w->fault, sizeof(w->fault), "train.gradient.%d", g->rank);
-        probe.call = gradient_hash;
-        probe.context = w;
+        TRY(watch_make(a, g, p, &probe, weight, &w));
+        sum_watch(g, p, &probe, w, &list);
         if (w->bytes == NULL) probe.bytes = w->count;
         most = max_i64(most, probe.bytes);
-        probes[count++] = probe;
+        probe_push(&list, &probe, gradient_hash, w);
     }
     if (most > 0) TRY(arena_new(a, most, &copy));
     // One copy after the other, in the order of the stream.
-    for (int64_t i = before->count; i < count && most > 0; i++) {
-        gradient_watch *w = probes[i].context;
-        if (probes[i].bytes == 0) continue;
-        probes[i].to = copy;
+    for (int64_t i = before->count; i < list.count && most > 0; i++) {
+        gradient_watch *w = list.probes[i].context;
+        if (list.probes[i].bytes == 0) continue;
+        list.probes[i].to = copy;
         w->bytes = copy;
     }
-    if (g->rest != NULL) TRY(train_rest_add(g->rest, a, p, &probes, &count));
-    exec_probes_set(g->e, p, probes, count);
+    TRY(train_rest_add(g->rest, a, p, &list.probes, &list.count));
+    exec_probes_set(g->e, p, list.probes, list.count);
     return ST_OK;
 }
 

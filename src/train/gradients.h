@@ -3,7 +3,8 @@
 //
 // Each hash continues that of the step before, so it covers all steps since the session began.
 // Ranks that update the same rows of a weight have equal hashes as long as all of their sums were
-// equal. On a device whose memory the host cannot touch, the gradient is copied to the host first.
+// equal. A sum that one rank alone has is compared with its hash from right after the sum, if the
+// host can touch the device's memory. Where it cannot, the gradient is copied to the host first.
 #ifndef TRAIN_GRADIENTS_H
 #define TRAIN_GRADIENTS_H
 
@@ -13,10 +14,11 @@
 typedef struct train_gradients {
     exec *e;
     char *base; // of the device's arena; NULL: the host cannot touch it
-    int rank;   // names the fault point "train.gradient.RANK", where tests flip a bit of a gradient
-                // before it is hashed
-    uint64_t *hashes;       // [weight of the model], valid as long as the plans run
-    const train_rest *rest; // its probes are set too; NULL: none
+    int rank; // names the fault point "train.gradient.RANK", where tests flip a bit of a gradient
+              // after it was summed and before it is hashed for the update
+    uint64_t *hashes;        // [weight of the model], valid as long as the plans run
+    const bool *is_compared; // [weight of the model] other ranks have the same sum
+    train_rest *rest;        // its probes are set too, and it hears of sums that have changed
 } train_gradients;
 
 // Takes the hashes in all later steps of these plans, in addition to the values that each watch

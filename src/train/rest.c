@@ -32,8 +32,8 @@ struct train_rest {
                 // stream's, so a residual has one of its own
     char fault[32];
     const bool *is_compared;
-    rest_row *rows; // [row of run]; all == NULL: no state
-    int64_t found;  // a row; -1
+    rest_row *rows;              // [row of run]; all == NULL: no state
+    char found[PLAN_NAME_BYTES]; // the first thing that has changed; "": none has
 };
 
 // ---- hashes -------------------------------------------------------------------------------------
@@ -55,9 +55,14 @@ static void flip_perhaps(const rest_row *w)
     r->base[r->run->tensors[w->row].offset + w->bytes / 2] ^= 0x10;
 }
 
+void train_rest_tell(train_rest *r, const char *kind, const char *name)
+{
+    if (r->found[0] == '\0') (void)snprintf(r->found, sizeof(r->found), "%s%s", kind, name);
+}
+
 static void row_compare(rest_row *w, uint64_t hash)
 {
-    if (hash != w->hash && w->all->found < 0) w->all->found = w->row;
+    if (hash != w->hash) train_rest_tell(w->all, "", w->all->run->tensors[w->row].name);
 }
 
 // Before the first write of a step.
@@ -127,7 +132,7 @@ status train_rest_renew(train_rest *r)
 
 const char *train_rest_found(const train_rest *r)
 {
-    return r->found >= 0 ? r->run->tensors[r->found].name : NULL;
+    return r->found[0] != '\0' ? r->found : NULL;
 }
 
 // ---- writes of a plan ---------------------------------------------------------------------------
@@ -354,8 +359,7 @@ status train_rest_create(const train_rest_config *config, arena *a, train_rest *
     train_rest *r = NULL;
     int64_t most = CHUNK_BYTES;
     TRY(arena_new(a, 1, &r));
-    *r = (train_rest){
-        .e = c->e, .run = run, .base = c->base, .is_compared = c->is_compared, .found = -1};
+    *r = (train_rest){.e = c->e, .run = run, .base = c->base, .is_compared = c->is_compared};
     (void)snprintf(r->fault, sizeof(r->fault), "train.rest.%d", c->rank);
     TRY(arena_new(a, run->count + 1, &r->rows));
     for (int64_t i = 0; i < run->count; i++) {

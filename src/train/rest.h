@@ -35,7 +35,9 @@ typedef enum train_rest_rows { REST_NEW, REST_LONE, REST_ALL } train_rest_rows;
 NODISCARD status train_rest_verify(train_rest *r, train_rest_rows which);
 // Something else than a step has written the state, which is hashed anew.
 NODISCARD status train_rest_renew(train_rest *r);
-// The name of a row that has changed at rest since the session began; NULL: none has.
+// Something else has changed in a step, or at rest: it counts like a row.
+void train_rest_tell(train_rest *r, const char *kind, const char *name);
+// The name of the first thing that has changed since the session began; NULL: none has.
 const char *train_rest_found(const train_rest *r);
 
 #endif

@@ -13,10 +13,16 @@ static status gradients_open(session *s)
 {
     comm_memory *memory = s->job.shared.memory;
     train_watch *watches = s->objective.watches;
+    bool *is_compared = NULL;
+    TRY(arena_new(s->a, s->job.state.model->weight_count + 1, &is_compared));
+    for (int64_t i = 0; i < s->job.state.model->weight_count; i++) {
+        is_compared[i] = ckpt_replicas_compares_gradient(s->replicas.own, i);
+    }
     const train_gradients g = {.e = s->job.e,
                                .base = memory != NULL ? comm_memory_at(memory) : NULL,
                                .rank = comm_rank(s->ranks.all),
                                .hashes = ckpt_replicas_gradients(s->replicas.own),
+                               .is_compared = is_compared,
                                .rest = s->replicas.rest};
     if (!s->objective.is_watched) {
         TRY(arena_new(s->a, s->plans.count, &watches));
