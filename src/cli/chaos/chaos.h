@@ -70,7 +70,11 @@ bool chaos_inject_cut(const chaos_target *t);
 bool chaos_inject_diskfull(const chaos_target *t);
 // True if the run has finished a step, so its memory is there.
 bool chaos_has_stepped(const chaos_target *t);
-// chaos_flip.c: flips a random bit of the rank's weights or optimizer state.
+// chaos_flip.c: flips a random bit of the rank's weights or optimizer state, of one of both, or
+// where the step has its gradients.
 bool chaos_inject_flip(const chaos_target *target);
+bool chaos_inject_flip_weight(const chaos_target *target);
+bool chaos_inject_flip_moment(const chaos_target *target);
+bool chaos_inject_flip_gradient(const chaos_target *target);
 
 #endif

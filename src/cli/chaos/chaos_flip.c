@@ -1,5 +1,5 @@
-// Flips a bit of a rank's state in its memory, as a particle or a defective chip does. The arena of
-// a rank is a mapping of its own, and plan.json says which of its bytes hold state.
+// Flips a bit of a rank's state or gradients in its memory, as a particle or a defective chip does.
+// The arena of a rank is a mapping of its own, and plan.json says which of its bytes hold what.
 #include "base/format/json.h"
 #include "cli/chaos/chaos.h"
 
@@ -47,20 +47,24 @@ static uint64_t arena_find(pid_t process, uint64_t bytes)
     return found;
 }
 
-static bool is_state(const json *tensor)
+typedef enum flip_where { FLIP_STATE, FLIP_WEIGHTS, FLIP_MOMENTS, FLIP_GRADIENTS } flip_where;
+
+static bool is_there(const json *tensor, flip_where where)
 {
     const char *kind = json_text(json_get(tensor, "kind"), "");
-    const bool holds =
-        strcmp(kind, "weights") == 0 || strcmp(kind, "moments") == 0 || strcmp(kind, "master") == 0;
-    return holds && strcmp(json_text(json_get(tensor, "lifetime"), ""), "run") == 0;
+    const bool is_run = strcmp(json_text(json_get(tensor, "lifetime"), ""), "run") == 0;
+    const bool is_weight = strcmp(kind, "weights") == 0 || strcmp(kind, "master") == 0;
+    const bool is_moment = strcmp(kind, "moments") == 0;
+    if (where == FLIP_GRADIENTS) return strcmp(kind, "gradients") == 0;
+    return is_run && ((is_weight && where != FLIP_MOMENTS) || (is_moment && where != FLIP_WEIGHTS));
 }
 
-// A random byte of the state: its offset in the arena; -1: the plan cannot be read.
-static int64_t byte_choose(const chaos_target *t, uint64_t *arena_bytes)
+// A random byte: its offset in the arena; -1: the plan cannot be read.
+static int64_t byte_choose(const chaos_target *t, flip_where where, uint64_t *arena_bytes)
 {
     char path[PATH_LIMIT_BYTES];
     json *plan = NULL;
-    int64_t state_bytes = 0, found = -1;
+    int64_t all_bytes = 0, found = -1;
     (void)snprintf(path, sizeof(path), "%s/plan.json", t->run_dir);
     if (json_read(t->h, path, PLAN_LIMIT_BYTES, &plan) != ST_OK) {
         error_clear();
@@ -69,13 +73,13 @@ static int64_t byte_choose(const chaos_target *t, uint64_t *arena_bytes)
     const json *list = json_get(plan, "tensors");
     for (int64_t i = 0; i < json_count(list); i++) {
         const json *x = json_at(list, i);
-        if (is_state(x)) state_bytes += json_int(json_get(x, "bytes"), 0);
+        if (is_there(x, where)) all_bytes += json_int(json_get(x, "bytes"), 0);
     }
-    int64_t left = state_bytes > 0 ? (int64_t)((t->word >> 8) % (uint64_t)state_bytes) : 0;
-    for (int64_t i = 0; i < json_count(list) && found < 0 && state_bytes > 0; i++) {
+    int64_t left = all_bytes > 0 ? (int64_t)((t->word >> 8) % (uint64_t)all_bytes) : 0;
+    for (int64_t i = 0; i < json_count(list) && found < 0 && all_bytes > 0; i++) {
         const json *x = json_at(list, i);
         const int64_t bytes = json_int(json_get(x, "bytes"), 0);
-        if (!is_state(x)) continue;
+        if (!is_there(x, where)) continue;
         if (left < bytes) found = json_int(json_get(x, "offset"), 0) + left;
         left -= bytes;
     }
@@ -95,13 +99,13 @@ bool chaos_has_stepped(const chaos_target *t)
     return false;
 }
 
-bool chaos_inject_flip(const chaos_target *t)
+static bool flip(const chaos_target *t, flip_where where)
 {
     char path[64];
     uint64_t arena_bytes = 0;
     uint8_t byte = 0;
     if (!chaos_has_stepped(t)) return false;
-    const int64_t offset = byte_choose(t, &arena_bytes);
+    const int64_t offset = byte_choose(t, where, &arena_bytes);
     const uint64_t begin = offset >= 0 ? arena_find(t->process, arena_bytes) : 0;
     if (begin == 0) return false;
     const off_t at = (off_t)(begin + (uint64_t)offset);
@@ -113,4 +117,26 @@ bool chaos_inject_flip(const chaos_target *t)
     is_done = is_done && pwrite(fd, &byte, 1, at) == 1;
     (void)close(fd);
     return is_done;
+}
+
+bool chaos_inject_flip(const chaos_target *t)
+{
+    return flip(t, FLIP_STATE);
+}
+
+bool chaos_inject_flip_weight(const chaos_target *t)
+{
+    return flip(t, FLIP_WEIGHTS);
+}
+
+bool chaos_inject_flip_moment(const chaos_target *t)
+{
+    return flip(t, FLIP_MOMENTS);
+}
+
+// A gradient shares its memory with other tensors of the step, so the bit may be of one of those,
+// or of none.
+bool chaos_inject_flip_gradient(const chaos_target *t)
+{
+    return flip(t, FLIP_GRADIENTS);
 }

@@ -24,8 +24,8 @@ static const option rows[] = {
      .offset = AT(faults),
      .default_text = "kill",
      .help =
-         "kinds of faults, with commas between them: kill, stop, pause, slow, flip, cut, diskfull, "
-         "host"},
+         "kinds of faults, with commas between them: kill, stop, pause, slow, flip, flip_weight, "
+         "flip_moment, flip_gradient, cut, diskfull, host"},
     {.key = "every",
      .kind = OPTION_TIME,
      .offset = AT(every),
@@ -269,8 +269,8 @@ const cli_command cli_command_chaos = {
         "Trains with resilience.mode=restart and injects faults into its ranks: kill ends one "
         "by SIGKILL, stop stops one for good, pause stops one for 0.3 s, slow lets one run "
         "half of the time for 2 s, flip changes a bit of a rank's weights or optimizer state, "
-        "which sdc.digests=1 finds, cut ends a rank's connections, diskfull lets no file of rank "
-        "0 grow for 2 s. On several hosts (resilience.mode=live) start one chaos on each, as torchrun "
+        "which sdc.digests=1 finds (flip_weight, flip_moment and flip_gradient: one of these alone), "
+        "cut ends a rank's connections, diskfull lets no file of rank 0 grow for 2 s. On several hosts (resilience.mode=live) start one chaos on each, as torchrun "
         "does: it disturbs the ranks of its host, and host ends its launcher with them and starts it "
         "again. The table has the losses, the time until the ranks knew "
         "and until training went on, the share of the time in steps that count, and the "
