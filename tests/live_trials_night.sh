@@ -3,12 +3,17 @@
 # the second one often meets the recovery from the first. Each trial must end with the digest of the undisturbed run.
 # TRIALS: single faults (1,000); PAIRS (500). A trial whose fault met no running rank is not counted.
 # STOPS (500): a rank is stopped, and goes on after 0.05 to 2.5 s, before or after the others have given it up. FLIPS
-# (2,000): a bit of the state of one of three ranks, at each stage of ZeRO, changes, which must be found before the
-# next commit and attributed to that rank. PRODUCTS (200): a bit of a product of one of three ranks flips, before anything is summed
+# (2,000): a bit of one of three ranks changes, at each stage of ZeRO: of its weights or its moments (written into its
+# memory), or of a gradient after it was summed (fault point). All of these must be found before the next commit and
+# attributed to that rank. Or of the memory where a step has its gradients, at any time, which may have no effect, or
+# be a part of the sum: that is only counted. PRODUCTS (200): a bit of a product of one of three ranks flips, before anything is summed
 # over ranks. A flip that rounding could explain may change the weights unseen; one that is found leaves no trace.
 # GRADIENTS (200): a bit of a rank's own gradient flips in a step or in a replay of it, and is named in each case.
+# CALM (100,000): steps without a fault, over layouts and kinds of training, in which sdc.digests=1 must find nothing.
 set -u
+shopt -s extglob
 . tests/support/named.sh
+python3 tests/support/reward_model.py "$dir/rm" || exit 1
 cd "$dir" || exit 1
 "$trireme" init demo >/dev/null || exit 1
 keys="model.layers=2 model.dim=32 model.heads=2 model.context=64 train.seq=32 train.global_batch=8 eval.every=0
@@ -61,20 +66,35 @@ stopped() { # NUMBER
     touch over
     wait $!
 }
+declare -A flips # "KIND counted", "KIND good", "KIND found" and "KIND named"
+of_flip() { flips["$1 $2"]=$((${flips["$1 $2"]:-0} + ${3:-1})); }
+flip_kinds=(flip_weight flip_moment gradient flip_gradient)
 sdc_events() { grep '"event": "sdc"' "$1/metrics.jsonl" | grep -vc '"verdict"'; } # RUN
 flipped() { # NUMBER
-    local rank=$(($1 % 3)) zero=$(($1 / 3 % 4)) code=0 events
+    local kind=${flip_kinds[$(($1 % 4))]} rank=$(($1 / 4 % 3)) zero=$(($1 / 12 % 4)) code=0 events named_ all
+    all="$keys sdc.digests=1 resilience.mode=live layout.dp=3 layout.zero=$zero"
     rm -rf shaken
-    echo "0.$((3 + $1 % 6)) flip $rank" >flip
-    timeout 300 "$trireme" chaos demo/config.yaml run.dir="$dir/shaken" $keys sdc.digests=1 resilience.mode=live layout.dp=3 layout.zero=$zero \
-        --schedule flip --seed "$1" --against calm --json >out 2>err || code=$?
-    if [ $code = 0 ] && [ "$(field faults)" = 0 ]; then empty=$((empty + 1)); return; fi
-    counted=$((counted + 1))
+    case $kind in
+    flip_*)
+        echo "0.$((3 + $1 % 6)) $kind $rank" >flip
+        timeout 300 "$trireme" chaos demo/config.yaml run.dir="$dir/shaken" $all --schedule flip --seed "$1" --json >out 2>err || code=$?
+        if [ $code = 0 ] && [ "$(field faults)" = 0 ]; then empty=$((empty + 1)); return; fi
+        ;;
+    gradient)
+        TRIREME_FAULTS="train.gradient.$rank=$((1 + $1 * 677 % 800))" timeout 300 "$trireme" train demo/config.yaml \
+            run.dir="$dir/shaken" $all >out 2>err || code=$?
+        ;;
+    esac
     events=$(sdc_events shaken)
-    found=$((found + (events > 0)))
-    named=$((named + $(grep '"event": "sdc"' shaken/metrics.jsonl | grep -v '"verdict"' | grep -c "\"rank\": $rank,")))
-    if [ $code = 0 ] && [ "$(field same)" = true ]; then good=$((good + 1)); return; fi
-    echo "replay: flip of rank $rank, layout.zero=$zero, seed $1: exit $code"
+    named_=$(grep '"event": "sdc"' shaken/metrics.jsonl | grep -v '"verdict"' | grep -c "\"rank\": $rank,")
+    of_flip $kind counted
+    of_flip $kind found $((events > 0))
+    of_flip $kind named $((named_ > 0 && named_ == events))
+    [ $code != 0 ] || [ "$(digest shaken)" != "$(digest calm)" ] || of_flip $kind good
+    [ $kind != flip_gradient ] || return 0
+    counted=$((counted + 1))
+    if [ $code = 0 ] && [ "$(digest shaken)" = "$(digest calm)" ]; then good=$((good + 1)); return; fi
+    echo "replay: $kind of rank $rank, layout.zero=$zero, number $1: exit $code"
     cat out err | cut -c1-300
 }
 product() { # NUMBER
@@ -88,7 +108,51 @@ product() { # NUMBER
     named=$((named + $(grep -c "\"event\": \"sdc\", \"rank\": $rank,.*\"cause\": \"abft\"" shaken/metrics.jsonl)))
     if [ $code = 0 ] && [ "$(digest shaken)" = "$(digest calm)" ]; then good=$((good + 1)); return; fi
     echo "replay: a flip in product $((20 + $1 * 677 % 2200)) of rank $rank: exit $code"
-    tail -3 out err
+    tail -q -n 3 out err
+}
+calms=("layout.dp=3" "layout.dp=2 layout.zero=1 train.precision=bf16" "layout.dp=2 layout.zero=2 train.freeze=layers.0.*"
+       "layout.dp=3 layout.zero=3 train.precision=bf16" "layout.dp=2 layout.zero=1 optimizer.name=muon"
+       "layout.dp=2 layout.zero=2 train.precision=fp8 model.context=128 train.seq=128"
+       "layout.dp=2 layout.pp=2 layout.schedule=interleaved model.layers=4 layout.zero=1"
+       "layout.tp=2 layout.dp=2 determinism.tp_shards=2 layout.zero=3" "layout.cp=2 layout.dp=2 determinism.cp_shards=2 layout.zero=1"
+       "$experts layout.dp=4 layout.ep=2 layout.zero=1 moe.rebalance=3"
+       "layout.dp=2 layout.zero=1 determinism=fast comm.compression.mode=topk comm.compression.warmup=1"
+       "layout.dp=2 determinism=fast comm.compression.mode=onebit comm.compression.warmup=1"
+       "adapter layout.dp=2 layout.zero=1" "adapter layout.dp=2 layout.zero=3 adapter.quantize=nf4" "adapter layout.pp=2"
+       "reward layout.dp=2 layout.zero=1" "reward layout.dp=2 layout.zero=3")
+quiet() { # NUMBER STEPS
+    local layout=${calms[$1]} steps=$2 code=0 config=demo/config.yaml all
+    all="$keys"
+    case $layout in
+    adapter*)
+        all="${keys//model.*([a-z])=*([0-9])/} model.preset=null model.from=hf adapter.kind=lora adapter.rank=4"
+        layout=${layout#adapter }
+        ;;
+    reward*)
+        config=reward.yaml all="determinism=strict kernels.threads=1"
+        layout=${layout#reward }
+        ;;
+    esac
+    rm -rf quiet
+    timeout 7200 "$trireme" train $config run.dir="$dir/quiet" $all checkpoint.every=0 sdc.digests=1 train.steps=$steps $layout >out 2>err || code=$?
+    [ $code = 0 ] && ! grep -q '"event": "sdc"' quiet/metrics.jsonl && ! grep -q D005 out err && done_=$((done_ + steps)) && return
+    echo "a false alarm, or no run: $layout: exit $code"
+    tail -q -n 3 out err
+}
+quiets() { # STEPS
+    local n
+    done_=0
+    cat >reward.yaml <<END
+model: {from: rm}
+train: {objective: reward, seq: 24, global_batch: 14, precision: fp32}
+data: {train: rm/train.jsonl, valid: 0}
+eval: {every: 0}
+optimizer: {lr: 1e-3, clip: 1}
+END
+    "$trireme" export calm hf >/dev/null || exit 1
+    for n in ${!calms[@]}; do quiet $n $((($1 + ${#calms[@]} - 1) / ${#calms[@]})); done
+    echo "calm: $done_ steps, no false alarm"
+    same "no false alarm in any layout" $((done_ >= $1)) 1
 }
 gradient() { # NUMBER
     local rank=$(($1 % 2)) code=0
@@ -125,11 +189,16 @@ run() { # NAME COUNT
     [ "$1" != products ] || counted=$found # others may be rounding
     same "$1 faults leave no trace" "$good" "$counted"
 }
+[ "${CALM:-100000}" = 0 ] || quiets "${CALM:-100000}"
 run single "${TRIALS:-1000}"
 run pairs "${PAIRS:-500}"
 run stops "${STOPS:-500}"
 run flips "${FLIPS:-2000}"
-echo "flips: $found of $counted found, $named attributed to the right rank"
+for kind in ${flip_kinds[@]}; do
+    seen() { echo "${flips["$kind $1"]:-0}"; }
+    echo "flips: $kind: $(seen counted) trials, $(seen found) found, $(seen named) attributed to the right rank alone," \
+         "$(seen good) without a trace"
+done
 run products "${PRODUCTS:-200}"
 echo "products: $found found, $named attributed to the right rank"
 same "no product of another rank is blamed" "$named" "$found"
