@@ -9,7 +9,7 @@
 # be a part of the sum: that is only counted. PRODUCTS (200): a bit of a product of one of three ranks flips, before anything is summed
 # over ranks. A flip that rounding could explain may change the weights unseen; one that is found leaves no trace.
 # GRADIENTS (200): a bit of a rank's own gradient flips in a step or in a replay of it, and is named in each case.
-# CALM (100,000): steps without a fault, over layouts and kinds of training, in which sdc.digests=1 must find nothing.
+# CALM (100,000; 34 at least): steps without a fault, over layouts and kinds of training, in which sdc.digests=1 must find nothing.
 set -u
 shopt -s extglob
 . tests/support/named.sh

@@ -35,7 +35,8 @@ says "and the step is replayed" flipped/metrics.jsonl '"event": "sdc", "rank": -
 code "a flipped bit of a shard" 0 chaos shard layout.dp=2 layout.zero=3 --schedule flips sdc.digests=1
 same "is undone, though no other rank has it" "$(field same)" true
 says "and told with rank and tensor" shard/metrics.jsonl '"event": "sdc".* of rank [01] has changed since it was written'
-code "without digests it" 8 chaos unseen layout.dp=2 --schedule flips
+printf '0.5 flip_weight\n' >lasting # a moment may forget it
+code "without digests it" 8 chaos unseen layout.dp=2 --schedule lasting
 same "changes the weights" "$(field same)" false
 same "nothing is left in memory" "$(copies)" 0
 
