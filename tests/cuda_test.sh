@@ -202,6 +202,18 @@ says "tells the time of each operation" out 'attention'
 FAKE_CUDA_MIB=1 code "a GPU that is too small" 3 gpu small train.global_batch=16 train.micro_batch=16
 says "is told what would fit" err 'any one of these'
 says "and what lies outside the plan" err 'context         614 MiB'
+# A codec computes on the host: losses of the CPU's run, and residuals that a checkpoint holds.
+code "compressed gradients" 0 gpu codec layout.dp=2 comm.compression=int8
+near "have losses near those of one rank" gpu32 codec 0.01
+if [ -n "${CUDA_NIGHT:-}" ]; then
+    pair "one bit, ZeRO-1" 0.0001 layout.dp=2 layout.zero=1 comm.compression=onebit comm.compression.warmup=1
+    code "compressed, GPU to GPU" 0 gpu codec-peer layout.dp=2 comm.compression=int8 comm.transport=peer
+    same "has the same bits" "$("$trireme" digest codec-peer)" "$("$trireme" digest codec)"
+    topk="layout.dp=2 layout.zero=1 comm.compression=topk comm.compression.warmup=1"
+    code "top-k" 0 gpu topk $topk checkpoint.every=3
+    code "goes on in its middle" 0 gpu topk-resumed $topk --resume "$dir/topk/checkpoints/step-0000003"
+    same "has the digest of an undisturbed run" "$("$trireme" digest topk-resumed)" "$("$trireme" digest topk)"
+fi
 # one_digest NAME KEYS... -- LAYOUT...: strict order has the bits of one rank in each layout; / between the keys of two
 one_digest() {
     local name=$1 like=() layout=()

@@ -520,12 +520,6 @@ static void check_compressed(checker *k, const char *word)
 {
     const run_config *r = k->r;
     const char *key = "comm.compression.mode";
-    if (r->kernels.device == RUN_DEVICE_CUDA) {
-        CONFLICT(key,
-                 "comm.compression = %s computes on the host, which cannot reach a GPU's memory: "
-                 "it cannot be used with kernels.device = cuda; leave it out",
-                 word);
-    }
     if (r->determinism.mode == RUN_STRICT) {
         CONFLICT(key,
                  "comm.compression = %s changes the result with the number of ranks: it cannot be "

@@ -47,10 +47,11 @@ static void rank_open(toy_rank *r, trial *t, toy_network *network, int rank, int
                                 .ranks = ranks,
                                 .row = &toy_transport,
                                 .row_context = network};
+    exec_codec none = {.codec = NULL};
     *r = (toy_rank){.mesh = plan_mesh_from(&mesh, rank)};
     ok(arena_create("rank", 0, &r->a));
     r->run.a = r->a;
-    ok(trial_plan(r->a, t, &r->mesh, &r->run, &r->workspace, r->plans));
+    ok(trial_plan(r->a, t, &r->mesh, &r->run, &r->workspace, &none, r->plans));
     ok(comm_open(&config, &r->link));
     ok(exec_groups_make(r->a, r->link, &r->mesh, &r->run, &r->groups));
     const exec_config wanted = {.api = &toy_device,
