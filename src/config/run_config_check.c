@@ -463,12 +463,6 @@ static void check_gpu(checker *k)
                                          NULL};
     const run_config *r = k->r;
     check_refuse_keys(k, of_cpu, "it applies only to kernels that run on the CPU");
-    if (r->determinism.mode == RUN_STRICT && r->determinism.cp_shards > 1) {
-        CONFLICT("determinism.cp_shards",
-                 "determinism.cp_shards = %lld: kernels.device = cuda has no attention for a shard "
-                 "of a sequence in strict order; leave it out, or use determinism: fast",
-                 (ll)r->determinism.cp_shards);
-    }
     if (r->train.precision == RUN_FP16) {
         CONFLICT("train.precision",
                  "device cuda trains in bf16, fp8 and fp32; set train.precision");

@@ -57,7 +57,8 @@ typedef struct kern_call {
     // With strict: sums over rows that continue over several calls have had an even number of rows
     // so far, so a unit that takes two rows at a time gives one sequential sum.
     bool in_pairs;
-    bool poison; // bounded outputs: rows that are not there become NaN (bytes 0xFF)
+    int32_t cp_shards; // with strict: the ranks of AXIS_CP that may share a sequence; 0, 1: one
+    bool poison;       // bounded outputs: rows that are not there become NaN (bytes 0xFF)
     // A second call that the plan fused with this one (kern_fuses): both are one launch. NULL:
     // none.
     const struct kern_call *then;

@@ -149,6 +149,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->poison = p->poison;
     call->strict = p->strict;
     call->in_pairs = p->strict && sums_in_pairs(p);
+    call->cp_shards = p->strict ? p->cp_shards : 0;
     call->step_no = (int32_t)step_no;
     call->microbatch = action->microbatch;
     call->layer = b->layer >= 0 ? p->model->layers[b->layer].index : -1;

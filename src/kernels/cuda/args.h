@@ -244,6 +244,7 @@ typedef struct cuda_objective_args {
 // says how many are there. delta: (N, heads), of the backward pass. value_dim: columns of a head of
 // v and y. cp_ways > 1: queries are those of rank cp_at (op/zigzag.h), keys are gathered rows, or
 // in a ring those of rank key_at. pages, if given: page_count pages of `page` rows of a sequence.
+// shards > 0: bits may not depend on cp_ways; the backward pass is about the queries of `shard`.
 typedef struct cuda_attention_args {
     cuda_view q, k, v, y, lse, documents, lengths, sinks, pages, dy, dq, dk, dv;
     float *delta;
@@ -253,7 +254,7 @@ typedef struct cuda_attention_args {
     int32_t heads, kv_heads, head_dim, value_dim, window, site;
     int32_t aligned, ring; // aligned: all rows of a head begin at multiples of 16 bytes
     float scale, dropout, cap;
-    int32_t unused;
+    int32_t shards, shard, unused;
 } cuda_attention_args;
 
 // Results over two sets of keys, (N, heads * dim), and their logarithms of sums, (N, heads).

@@ -85,6 +85,22 @@ DEV_INLINE float plain_row_sum(float x)
     return x;
 }
 
+// Queries in rows begin to end - 1: all of a sequence, or one of the two pieces of a shard.
+typedef struct plain_run {
+    int64_t begin, end;
+} plain_run;
+
+DEV_INLINE plain_run plain_run_of(const cuda_attention_args *a, int i)
+{
+    plain_run out = {0, i == 0 ? a->seq : 0};
+    zigzag_run runs[2];
+    if (a->shards == 0) return out;
+    zigzag_shard(a->cp_ways, a->cp_at, a->seq, a->shards, a->shard, runs);
+    out.begin = i == 0 ? runs[0].row : runs[1].row;
+    out.end = out.begin + runs[0].count;
+    return out;
+}
+
 // ---- forward ------------------------------------------------------------------------------------
 // The state of one query: highest score so far, sum of exp(score - highest).
 typedef struct plain_state {
@@ -127,7 +143,9 @@ DEV_KERNEL(cuda_attention_plain, cuda_attention_args, CUDA_THREADS)
     DEV_UNROLL
     for (int j = 0; j < PLAIN_COLUMNS; j++) sums[j] = 0.0f;
     plain_load(&a, &a.q, a.head_dim, s.query_begin + first, a.seq - first, head, q);
-    for (int64_t key = dev_keys_begin(&a, &s, first); key < end; key += PLAIN_TILE) {
+    // Tiles of keys begin at multiples, so that a query's bits do not depend on its tile.
+    const int64_t begin = dev_keys_begin(&a, &s, first) / PLAIN_TILE * PLAIN_TILE;
+    for (int64_t key = begin; key < end; key += PLAIN_TILE) {
         float p[PLAIN_PAIRS];
         if (!dev_tiles_meet(&a, &s, first, PLAIN_TILE, key, PLAIN_TILE)) continue;
         plain_load_keys(&a, &s, &a.k, a.head_dim, key, kv, k);
@@ -198,7 +216,7 @@ DEV_INLINE plain_pair plain_pair_of(const cuda_attention_args *a, const dev_span
     return out;
 }
 
-// Grid: tiles of queries, heads, sequences.
+// Grid: tiles of queries (of both runs of a shard), heads, sequences.
 DEV_KERNEL(cuda_attention_dq_plain, cuda_attention_args, CUDA_THREADS)
 {
     const int stride = plain_stride(&a), row = dev_thread() / PLAIN_LANES;
@@ -206,14 +224,18 @@ DEV_KERNEL(cuda_attention_dq_plain, cuda_attention_args, CUDA_THREADS)
     float *q = (float *)dev_shared(), *k = q + PLAIN_TILE * stride, *dy = k + PLAIN_TILE * stride;
     float *v = dy + PLAIN_TILE * stride, *ds = v + PLAIN_TILE * stride + row * PLAIN_TILE;
     const dev_span s = dev_span_of(&a, dev_block(2));
-    const int64_t first = dev_block(0) * PLAIN_TILE, t = first + row, head = dev_block(1);
-    const int64_t kv = head / (a.heads / a.kv_heads);
-    const int64_t end = dev_keys_end(&a, &s, first, dev_min(PLAIN_TILE, a.seq - first));
+    plain_run run = plain_run_of(&a, 0);
+    const int64_t tiles = (run.end - run.begin + PLAIN_TILE - 1) / PLAIN_TILE;
+    const bool is_second = dev_block(0) >= tiles;
+    if (is_second) run = plain_run_of(&a, 1);
+    const int64_t first = run.begin + (dev_block(0) - (is_second ? tiles : 0)) * PLAIN_TILE;
+    const int64_t t = first + row, head = dev_block(1), kv = head / (a.heads / a.kv_heads);
+    const int64_t end = dev_keys_end(&a, &s, first, dev_min(PLAIN_TILE, run.end - first));
     float sums[PLAIN_COLUMNS];
     DEV_UNROLL
     for (int j = 0; j < PLAIN_COLUMNS; j++) sums[j] = 0.0f;
-    plain_load(&a, &a.q, a.head_dim, s.query_begin + first, a.seq - first, head, q);
-    plain_load(&a, &a.dy, a.value_dim, s.query_begin + first, a.seq - first, head, dy);
+    plain_load(&a, &a.q, a.head_dim, s.query_begin + first, run.end - first, head, q);
+    plain_load(&a, &a.dy, a.value_dim, s.query_begin + first, run.end - first, head, dy);
     for (int64_t key = dev_keys_begin(&a, &s, first); key < end; key += PLAIN_TILE) {
         if (!dev_tiles_meet(&a, &s, first, PLAIN_TILE, key, PLAIN_TILE)) continue;
         plain_load_keys(&a, &s, &a.k, a.head_dim, key, kv, k);
@@ -228,11 +250,11 @@ DEV_KERNEL(cuda_attention_dq_plain, cuda_attention_args, CUDA_THREADS)
         plain_add(&a, a.head_dim, ds, k, sums);
         dev_barrier();
     }
-    if (t < a.seq) plain_store(a.head_dim, &a.dq, s.query_begin + t, head, 1.0f, sums);
+    if (t < run.end) plain_store(a.head_dim, &a.dq, s.query_begin + t, head, 1.0f, sums);
 }
 
 // Grid: tiles of keys, heads of keys, sequences. The heads of queries that share the keys come in
-// order.
+// order, and so do the runs of queries of each.
 DEV_KERNEL(cuda_attention_dkv_plain, cuda_attention_args, CUDA_THREADS)
 {
     const int stride = plain_stride(&a), row = dev_thread() / PLAIN_LANES;
@@ -243,24 +265,28 @@ DEV_KERNEL(cuda_attention_dkv_plain, cuda_attention_args, CUDA_THREADS)
     const dev_span s = dev_span_of(&a, dev_block(2));
     const int64_t key = dev_block(0) * PLAIN_TILE, kv = dev_block(1);
     const int64_t group = a.heads / a.kv_heads;
-    const int64_t end = dev_queries_end(&a, &s, key, PLAIN_TILE);
     float dk[PLAIN_COLUMNS], dv[PLAIN_COLUMNS];
     DEV_UNROLL
     for (int j = 0; j < PLAIN_COLUMNS; j++) dk[j] = dv[j] = 0.0f;
     plain_load_keys(&a, &s, &a.k, a.head_dim, key, kv, k);
     plain_load_keys(&a, &s, &a.v, a.value_dim, key, kv, v);
-    for (int64_t head = kv * group; head < (kv + 1) * group; head++) {
-        for (int64_t t = dev_queries_begin(&a, &s, key); t < end; t += PLAIN_TILE) {
+    for (int64_t i = 2 * kv * group; i < 2 * (kv + 1) * group; i++) {
+        const int64_t head = i / 2;
+        const plain_run run = plain_run_of(&a, (int)(i % 2));
+        const int64_t end = dev_min(run.end, dev_queries_end(&a, &s, key, PLAIN_TILE));
+        int64_t t = dev_max(run.begin, dev_queries_begin(&a, &s, key));
+        for (; t < end; t += PLAIN_TILE) {
             if (!dev_tiles_meet(&a, &s, t, PLAIN_TILE, key, PLAIN_TILE)) continue;
-            plain_load(&a, &a.q, a.head_dim, s.query_begin + t, a.seq - t, head, q);
-            plain_load(&a, &a.dy, a.value_dim, s.query_begin + t, a.seq - t, head, dy);
+            plain_load(&a, &a.q, a.head_dim, s.query_begin + t, run.end - t, head, q);
+            plain_load(&a, &a.dy, a.value_dim, s.query_begin + t, run.end - t, head, dy);
             dev_barrier();
-            for (int i = lane; i < PLAIN_TILE; i += PLAIN_LANES) {
-                const float *const rows[4] = {q + i * stride, k + row * stride, dy + i * stride,
+            for (int n = lane; n < PLAIN_TILE; n += PLAIN_LANES) {
+                const float *const rows[4] = {q + n * stride, k + row * stride, dy + n * stride,
                                               v + row * stride};
-                const plain_pair pair = plain_pair_of(&a, &s, head, t + i, key + row, rows);
-                p[i] = pair.p;
-                ds[i] = pair.ds;
+                plain_pair pair = {0.0f, 0.0f};
+                if (t + n < run.end) pair = plain_pair_of(&a, &s, head, t + n, key + row, rows);
+                p[n] = pair.p;
+                ds[n] = pair.ds;
             }
             dev_warp_barrier();
             plain_add(&a, a.head_dim, ds, q, dk);

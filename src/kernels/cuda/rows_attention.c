@@ -14,9 +14,6 @@ static int64_t sequences_of(const kern_call *c, const kern_tensor *q)
 static status attention_check(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
-    if (c->piece.shards > 0) {
-        return fail(ST_UNSUPPORTED, "backend cuda: attention of a shard of positions");
-    }
     const int wide =
         c->attrs.head_dim > c->attrs.value_dim ? c->attrs.head_dim : c->attrs.value_dim;
     if (wide > MAX_HEAD) {
@@ -83,7 +80,7 @@ static mma_tiles mma_tiles_of(const kern_context *context, cuda_attention_args *
     static const mma_tiles all[] = {{64, 64, 0}, {128, 128, 0}, {192, 128, 0}, {256, 256, 0}};
     const cuda_view *views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
     a->aligned = 1;
-    if (a->cp_ways > 1 || a->pages.data != NULL) return (mma_tiles){0};
+    if (a->cp_ways > 1 || a->shards > 0 || a->pages.data != NULL) return (mma_tiles){0};
     for (int64_t i = 0; i < COUNT_OF(views); i++) {
         if (views[i]->data == NULL) continue;
         if (views[i]->type == DTYPE_F32 || views[i]->type != a->q.type) return (mma_tiles){0};
@@ -132,6 +129,7 @@ status cuda_row_attention(const kern_context *context, const kern_call *c)
     args.page_count = args.pages.columns / max_i64(sequences, 1);
     // A ring has the sink at the rank's own keys.
     if (!args.ring || args.key_at == args.cp_at) args.sinks = cuda_view_of(&c->in[5]);
+    args.shards = c->cp_shards > 1 ? c->cp_shards : 0;
     args.y = cuda_view_of(&c->out[0]);
     args.lse = cuda_view_of(&c->out[1]);
     args.keys = cuda_has(&c->in[4]) ? c->cache_seq : args.k.rows / max_i64(sequences, 1);
@@ -181,13 +179,19 @@ status cuda_row_attention_bwd(const kern_context *context, const kern_call *c)
     args.dv = cuda_view_of(&c->out[2]);
     args.keys = args.k.rows / max_i64(sequences, 1);
     args.delta = c->workspace;
+    args.shards = c->piece.shards;
+    args.shard = c->piece.first_shard;
     const cuda_shape delta = cuda_shape_of_warps(args.y.rows * args.heads);
     TRY(cuda_launch_run(context, "cuda_attention_delta", &delta, &args, sizeof(args)));
     const mma_tiles tiles = mma_tiles_of(context, &args, MMA_ROWS, BWD_SIDE);
     const int dim = cuda_wgmma_dim(context, &args);
     if (dim > 0) return cuda_wgmma_backward(context, &args, sequences, dim);
     if (tiles.dim > 0) return mma_backward(context, &args, sequences, tiles);
-    const cuda_shape dq = plain_shape(&args, args.seq, args.heads, sequences, 4, 1);
+    const int64_t runs = args.shards > 0 ? 2 : 1; // of as many queries
+    const int64_t of_rank = args.shards > 0 ? args.shards / max_i64(args.cp_ways, 1) : 1;
+    const int64_t queries = args.seq / (runs * of_rank);
+    const cuda_shape dq =
+        plain_shape(&args, runs * align_up(queries, TILE), args.heads, sequences, 4, 1);
     TRY(cuda_launch_run(context, "cuda_attention_dq_plain", &dq, &args, sizeof(args)));
     const cuda_shape dkv = plain_shape(&args, args.keys, args.kv_heads, sequences, 4, 2);
     return cuda_launch_run(context, "cuda_attention_dkv_plain", &dkv, &args, sizeof(args));

@@ -12,9 +12,8 @@ int cuda_wgmma_dim(const kern_context *context, const cuda_attention_args *a)
     const int64_t bytes = (WGMMA_ROWS + 4 * WGMMA_KEYS) * dim * 2 + WGMMA_BARRIER_BYTES;
     if (context->queue->arch != 90 || context->queue->tiles == NULL) return 0;
     if (wide > 128 || bytes + 1024 > context->queue->max_shared_bytes) return 0;
-    if (a->q.type == DTYPE_F32 || a->aligned == 0 || a->cp_ways > 1 || a->lengths.data != NULL) {
-        return 0;
-    }
+    if (a->q.type == DTYPE_F32 || a->aligned == 0 || a->lengths.data != NULL) return 0;
+    if (a->cp_ways > 1 || a->shards > 0) return 0;
     // These call functions, which products on their way do not allow.
     if (a->dropout > 0.0f || a->cap > 0.0f || !(a->scale > 0.0f)) return 0;
     // Places of keys and queries are 32-bit numbers.
