@@ -92,13 +92,18 @@ FAKE_NVML_LOG=$dir/nvml FAKE_NVML=uncorrected=2 peers "ZeRO-3" zero layout.dp=2 
 same "NVML is closed as often as it is opened" "$(tr -d s <nvml | wc -c)" "$(tr -d i <nvml | wc -c)"
 code "errors of a GPU's memory during a run" 0 grep -q '"event": "health", "rank": 1, "cause": "memory errors that ECC' \
     peer-zero/metrics.jsonl
-FAKE_NVML=failed,slow,mig,throttle=0x44 LD_LIBRARY_PATH=$library code "doctor" 4 "$trireme" doctor
+mkdir mps
+touch mps/control
+FAKE_NVML=failed,slow,mig,throttle=0x44 CUDA_MPS_PIPE_DIRECTORY=mps CUDA_VISIBLE_DEVICES=0 LD_LIBRARY_PATH=$library code "doctor" 4 "$trireme" doctor
 tr -s ' \n' ' ' <out >told
 for text in '41 C, 92 of 700 W, 900 of 1980 MHz, memory 2600 MHz, PCIe 5 x8, 4 NVLinks, ECC on: 0 corrected' \
     'MIG on, throttled: power cap, heat of the hardware' 'GPU 0: rows of memory could not be remapped: replace the GPU' \
-    'slowed down now: heat of the hardware; PCIe is narrower' 'MIG is on: a rank gets a slice'; do
+    'slowed down now: heat of the hardware; PCIe is narrower' 'MIG is on: a rank gets a slice' \
+    'MPS runs: ranks that share a GPU' 'CUDA_VISIBLE_DEVICES=0'; do
     says "tells: $text" told "$text"
 done
+FAKE_NVML=slice LD_LIBRARY_PATH=$library code "a slice by MIG" 0 "$trireme" doctor
+says "is named" out 'MIG-00fafafa-fafa-fafa-fafa-fafafafafafa: a slice by MIG'
 FAKE_NVML=bare LD_LIBRARY_PATH=$library code "a GPU that tells little" 0 "$trireme" doctor
 FAKE_NVML=dead LD_LIBRARY_PATH=$library code "NVML without a driver" 0 "$trireme" doctor
 says "is told" out 'errors of memory and throttling of the GPUs'
@@ -132,6 +137,31 @@ if [ -n "${CUDA_NIGHT:-}" ]; then
     same "once" "$(grep -c '"event": "lost"' drained/metrics.jsonl)" 1
     same "and the run has the bits of an undisturbed one" "$("$trireme" digest drained)" "$("$trireme" digest dp)"
 fi
+# A launcher that shows each rank a GPU of its own (torchrun's variables; Slurm's and mpirun's bindings do the same)
+bound() { # NAME KEYS...
+    local pids= worst=0 port=$((20000 + RANDOM % 20000))
+    for i in 0 1; do
+        CUDA_VISIBLE_DEVICES=$i RANK=$i LOCAL_RANK=$i WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+            TRIREME_KEY=$dir/key gpu "$@" layout.dp=2 >&"$((i + 7))" 2>&1 &
+        pids+=" $!"
+    done 7>"$dir/first" 8>"$dir/second"
+    for pid in $pids; do wait "$pid" || worst=$?; done
+    cat "$dir/first" "$dir/second" >&2
+    return $worst
+}
+export FAKE_CUDA_GPUS=2
+if [ -n "${CUDA_NIGHT:-}" ]; then
+    head -c 32 /dev/urandom >key && chmod 600 key
+    export FAKE_CUDA_MIB=1 # enough for one
+    CUDA_VISIBLE_DEVICES=0 code "a GPU that two ranks share" 3 gpu shared layout.dp=2
+    says "is too small for both" err 'fit'
+    code "a GPU for each rank" 0 bound bound
+    same "all of its memory is the rank's" "$(digest bound)" "$(digest dp)"
+    unset FAKE_CUDA_MIB
+fi
+CUDA_VISIBLE_DEVICES=1 code "layout=auto" 0 gpu auto layout=auto train.steps=1
+says "takes one rank on the one GPU that it sees" out '^layout +1 rank '
+unset FAKE_CUDA_GPUS
 FAKE_CUDA_GPUS=2 FAKE_CUDA_APART=1 code "GPUs that do not reach each other" 3 gpu apart layout.dp=2 comm.transport=peer
 says "are refused with the remedy" err 'set comm.transport = auto'
 code "peers without GPUs" 3 train nopeers comm.transport=peer

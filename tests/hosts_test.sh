@@ -69,6 +69,48 @@ on_both() {
     same "$name: exit codes" "$got $got_b" "$expected $expected"
 }
 
+cut_when_under_way() { # the cable, in the middle of a run
+    for _ in $(seq 400); do
+        grep -q "^step" node-a.0 2>/dev/null && break
+        sleep 0.05
+    done
+    ip -n $b link set trb$$ down
+}
+# Hosts with GPUs (tests/cuda_hosts_night.sh): their data goes through the memory of the hosts or by NCCL, the rest by
+# UCX. The library of NCCL is the tests' own, whose ranks meet in a folder of both hosts.
+if [ -n "${HOSTS_GPUS:-}" ]; then
+    export LD_LIBRARY_PATH=$(dirname "$trireme")/tests/cuda FAKE_NCCL_DIR=$dir/meet
+    [ -e "$LD_LIBRARY_PATH/libcuda.so.1" ] || skip "$LD_LIBRARY_PATH/libcuda.so.1 is not built"
+    mkdir bin meet
+    cp "$trireme" bin/
+    echo kernels >bin/trireme.fatbin
+    keys="train.seq=16 train.global_batch=4 model.layers=2 model.dim=32 model.heads=2 model.ffn_dim=64 eval.every=0
+          checkpoint.every=3 schedule.warmup=2 kernels.threads=1 train.steps=5 kernels.device=cuda"
+    gpus() { on_both "$1" 0 1 "$dir/bin/trireme" train demo run.dir="$dir/$2" $keys "${@:3}"; }
+    gpus "a GPU on each" staged layout.dp=2
+    says "goes through the hosts" out ' through the host.s memory'
+    gpus "by NCCL" nccl layout.dp=2 comm.transport=nccl
+    says "goes from GPU to GPU" out ' by NCCL, 0 through the host'
+    says "and uses UCX for the rest" nccl/run.json '"transport": "ucx"'
+    same "by NCCL: the digest through the hosts" "$(digest nccl)" "$(digest staged)"
+    gpus "ZeRO-3 by NCCL" zero layout.dp=2 layout.zero=3 comm.transport=nccl
+    gpus "goes on from a checkpoint" zero-on layout.dp=2 layout.zero=3 --resume "$dir/zero/checkpoints/step-0000003"
+    same "with its digest" "$(digest zero-on)" "$(digest zero)"
+    moe="model.preset=moe-tiny model.vocab=257 model.expert_ffn_dim=16 model.ffn_dim=0 layout.dp=2 layout.ep=2"
+    gpus "experts" moe-staged $moe
+    gpus "experts by NCCL" moe-nccl $moe comm.transport=nccl
+    same "experts by NCCL: the digest through the hosts" "$(digest moe-nccl)" "$(digest moe-staged)"
+    on_both "GPUs of hosts do not read each other's memory" 0 1 "$dir/bin/trireme" train demo run.dir="$dir/peer" $keys \
+        layout.dp=2 comm.transport=peer
+    same "peer: the digest through the hosts" "$(digest peer)" "$(digest staged)"
+    rm -f node-*
+    cut_when_under_way &
+    on_both "a cut cable, NCCL" 7 1 "$dir/bin/trireme" train demo run.dir="$dir/cut" $keys train.steps=100000 log.every=20 \
+        layout.dp=2 comm.transport=nccl
+    [ $failures = 0 ]
+    exit
+fi
+
 code "one process" 0 "$trireme" train demo run.dir="$dir/one" $keys
 want=$(digest one)
 on_both "a rank on each" 0 1 "$trireme" train demo run.dir="$dir/two" $keys layout.dp=2
@@ -125,14 +167,6 @@ else
     echo "skipped: no mpirun of Open MPI; apt-get install --no-install-recommends openmpi-bin"
 fi
 
-# The cable is cut in the middle of a run.
-cut_when_under_way() {
-    for _ in $(seq 400); do
-        grep -q "^step" node-a.0 2>/dev/null && break
-        sleep 0.05
-    done
-    ip -n $b link set trb$$ down
-}
 rm -f node-*
 cut_when_under_way &
 on_both "a cut cable" 7 1 "$trireme" train demo run.dir="$dir/cut" $keys train.steps=100000 log.every=20 layout.dp=2

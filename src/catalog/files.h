@@ -35,6 +35,8 @@ NODISCARD status catalog_source_read(const host *h, arena *a, const char *folder
                                      const char *name, const char *from, catalog_source *out);
 // Names in `folder`, in order.
 NODISCARD status catalog_names(arena *a, const char *folder, const char ***out, int64_t *count);
+// The device with the longest name that the name of a GPU contains; the H100 for others.
+NODISCARD status catalog_gpu_entry(arena *a, const char *gpu, const char **out);
 
 #ifdef __cplusplus
 }

@@ -64,12 +64,13 @@ NODISCARD status predict_micro_batch_of(const predict_planner *p, search_layout 
 typedef struct predict_started {
     int64_t ranks, local_ranks; // local_ranks 0: unknown
 } predict_started;
-// Makes a planner for this machine's processor; its run and model are set later.
+// Makes a planner for this machine's processor or GPUs; its run and model are set later.
 NODISCARD status predict_here(const host *h, arena *a, const char *name, predict_planner **out);
 // Divides this machine into `ranks` devices. started: NULL if this process starts the ranks.
 NODISCARD status predict_here_share(predict_planner *p, const predict_started *started,
                                     int64_t ranks);
-// The fastest layout of the started ranks, or of any number of ranks that divides the cores.
+// The fastest layout of the started ranks, or of any number of ranks that divides the cores, or the
+// GPUs of a run on them.
 NODISCARD status predict_here_layout(predict_planner *p, const predict_started *started,
                                      search_layout *out);
 

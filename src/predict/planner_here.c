@@ -1,6 +1,13 @@
-// Layouts of this machine's cores, based on the catalogue's entry of a CPU with as many cores and
-// bytes. Each rank has its share of the cores, of the memory and of its bandwidth.
+// Layouts of this machine: of its cores, based on the catalogue's entry of a CPU with as many cores
+// and bytes, where each rank has its share of the cores, of the memory and of its bandwidth; or,
+// with kernels.device = cuda, of its GPUs, based on the catalogue's entry of the first one, where each
+// rank has a GPU.
 #include "predict/planner.h"
+
+#include "catalog/files.h"
+#include "device/gpus.h"
+
+#include <string.h>
 
 enum { AUTO_SIMULATIONS = 4 };
 
@@ -14,12 +21,58 @@ static int64_t memory_of(const predict_planner *p, const predict_started *starte
     return host_memory_installed(h) / 8 * 7 / local;
 }
 
+static bool is_on_gpus(const predict_planner *p)
+{
+    return p->each.base.r->kernels.device == RUN_DEVICE_CUDA;
+}
+
+// The cluster of the GPUs: of their name, or the H100's with them in it.
+static status gpus_find(predict_planner *p)
+{
+    const char **names = NULL, **keys = NULL, *entry = NULL;
+    char gpu[64], *key = NULL;
+    int64_t count = 0;
+    if (strcmp(p->cluster, "cpu") != 0) return ST_OK; // found already
+    device_cuda_name(gpu);
+    TRY(catalog_gpu_entry(p->a, gpu, &entry));
+    TRY(catalog_names(p->a, "clusters", &names, &count));
+    p->cluster = "h100";
+    for (int64_t i = 0; i < count; i++) {
+        if (strcmp(names[i], entry) == 0) p->cluster = names[i];
+    }
+    TRY(arena_format(p->a, &key, "device=%s", entry));
+    TRY(arena_new(p->a, 1, &keys));
+    keys[0] = key;
+    p->cluster_keys = keys;
+    p->cluster_key_count = 1;
+    return ST_OK;
+}
+
+// Makes `ranks` devices, which share the GPUs if there are more of them. But a launcher that starts
+// more ranks than this one sees GPUs shows each its own, as a rule; the run will know.
+static status gpus_share(predict_planner *p, const predict_started *started, int64_t ranks)
+{
+    cluster *c = &p->each.base.machine;
+    const int64_t gpus = max_i64(device_cuda_count(), 1);
+    const int64_t local = started != NULL ? min_i64(ranks, gpus) : ranks;
+    const int64_t sharing = (local + gpus - 1) / gpus;
+    TRY(gpus_find(p));
+    TRY(predict_planner_devices(p, ranks));
+    for (int i = 0; i < MATH_COUNT; i++) c->device.peak_flops[i] /= (double)sharing;
+    c->device.memory_bytes_s /= (double)sharing;
+    const int64_t bytes = assemble_memory_limit(p->h, p->each.base.r, local);
+    c->device.memory_bytes = c->device.usable_bytes = (double)bytes;
+    c->levels[0].devices = ranks;
+    return ST_OK;
+}
+
 // Makes `ranks` of them, each a device.
 status predict_here_share(predict_planner *p, const predict_started *started, int64_t ranks)
 {
     cluster *c = &p->each.base.machine;
     const bool others = started != NULL && started->local_ranks > 0;
     const int64_t local = others ? started->local_ranks : ranks;
+    if (is_on_gpus(p)) return gpus_share(p, started, ranks);
     const int64_t cores = max_i64(assemble_threads(p->each.base.r), local);
     TRY(predict_planner_devices(p, ranks));
     const double units = c->device.units > 0 ? c->device.units : 1.0;
@@ -61,18 +114,19 @@ static status best_of(predict_planner *p, const predict_started *started, int64_
 static status ranks_each(predict_planner *p, const predict_started *started, search_found *best)
 {
     const run_config *r = p->each.base.r;
-    const int64_t cores = assemble_threads(r), most = started != NULL ? started->ranks : cores;
+    const int64_t units = is_on_gpus(p) ? max_i64(device_cuda_count(), 1) : assemble_threads(r);
+    const int64_t most = started != NULL ? started->ranks : units;
     for (int64_t n = started != NULL ? most : 1; n <= most; n++) {
-        if (started == NULL && cores % n != 0) continue;
+        if (started == NULL && units % n != 0) continue;
         TRY(best_of(p, started, n, best));
     }
     if (best->layout.dp > 0) return ST_OK;
     return fail(
         ST_CONFIG_CONFLICT,
         "layout = auto: no layout of %lld rank%s fits in the %lld bytes that each has on this "
-        "machine for train.global_batch = %lld; `trireme plan --cluster cpu` says why",
+        "machine for train.global_batch = %lld; `trireme plan --cluster %s` says why",
         (long long)most, text_plural(most, "s"), (long long)predict_usable_bytes(p),
-        (long long)run_config_batch_max(r));
+        (long long)run_config_batch_max(r), p->cluster);
 }
 
 status predict_here(const host *h, arena *a, const char *name, predict_planner **out)

@@ -2,6 +2,7 @@
 #include "assemble/prove.h"
 #include "config/run_length.h"
 #include "data/tokenizer.h"
+#include "device/gpus.h"
 #include "train/excluded.h"
 #include "train/lr/lr.h"
 #include "train/session.h"
@@ -124,7 +125,10 @@ static int64_t memory_limit(const session *s)
     const int64_t ranks = all != NULL ? comm_ranks(all) : 1;
     const int64_t local = all != NULL ? comm_local_ranks(all) : 1;
     const int64_t spares = (s->r->resilience.spares * local + ranks - 1) / ranks;
-    const int64_t free = assemble_memory_limit(s->h, s->r, local + spares);
+    // Spares take GPUs in turn, too: without any, the ranks that have the same GPU are known.
+    const int64_t known = s->gpu_ranks * device_cuda_count();
+    const int64_t sharing = spares == 0 && known > 0 ? known : local + spares;
+    const int64_t free = assemble_memory_limit(s->h, s->r, sharing);
     const bool is_given = s->r->memory.limit > 0;
     return is_given ? free : free + session_process_bytes(s);
 }
@@ -685,6 +689,7 @@ static status run_once(const host *h, arena *a, const train_order *order, struct
     TRY(session_open(h, a, order, &s));
     session_shares_use(s, kept);
     status st = session_ranks_open(s, order->ranks);
+    if (st == ST_OK) st = session_gpu_find(s);
     if (st == ST_OK) st = run_in_folder(s, order, out);
     *goes_on = st == ST_OK && s->move.is_due;
     if (!*goes_on) return session_close(s, st, out);

@@ -24,6 +24,7 @@ typedef struct session {
     decoder_spec spec;
     assemble_plans plans;
     train_ranks ranks;
+    int64_t gpu_ranks; // that have this rank's GPU; 0: it has none
     train_job job;
     train_folder folder;
     train_loader *loader;
@@ -355,6 +356,9 @@ void session_rollouts_close(session *s);
 
 // session_ranks.c
 NODISCARD status session_ranks_open(session *s, comm *all); // NULL: this is the only process
+// Finds how many ranks have the GPU of this one: those of a host take the visible ones in turn, and
+// a launcher may show each rank its own. Collective.
+NODISCARD status session_gpu_find(session *s);
 void session_ranks_close(session *s);
 plan_mesh session_mesh(const session *s);
 bool session_is_first(const session *s);

@@ -6,6 +6,11 @@
 // does not begin.
 #include "train/session.h"
 
+#include "base/hash.h"
+#include "device/gpus.h"
+
+#include <string.h>
+
 plan_mesh session_mesh(const session *s)
 {
     return run_config_mesh(s->r, s->ranks.all != NULL ? comm_rank(s->ranks.all) : 0);
@@ -28,6 +33,31 @@ status session_ranks_open(session *s, comm *all)
                     layout.bytes, (long long)wanted, started);
     }
     s->ranks.hosts = all != NULL ? comm_world(all) : NULL;
+    return ST_OK;
+}
+
+status session_gpu_find(session *s)
+{
+    const int64_t ranks = s->ranks.all != NULL ? comm_ranks(s->ranks.all) : 1;
+    const int place = s->ranks.all != NULL ? comm_local_rank(s->ranks.all) : 0;
+    char id[DEVICE_GPU_ID_BYTES];
+    uint64_t own = 0, *each = NULL;
+    s->gpu_ranks = 0;
+    if (s->r->kernels.device != RUN_DEVICE_CUDA) return ST_OK;
+    device_cuda_id(place, id);
+    if (id[0] != '\0') own = hash64(id, (int64_t)strlen(id), 1);
+    TRY(arena_new(s->a, ranks, &each));
+    each[0] = own;
+    const comm_item item = {.in = &own, .out = each, .count = 1};
+    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
+                            .type = DTYPE_U64,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = "GPUs of the ranks",
+                            .site = __func__,
+                            .step = -1};
+    if (s->ranks.hosts != NULL) TRY(comm_run(s->ranks.hosts, &args));
+    for (int64_t i = 0; i < ranks && own != 0; i++) s->gpu_ranks += each[i] == own;
     return ST_OK;
 }
 

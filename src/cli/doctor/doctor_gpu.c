@@ -20,8 +20,9 @@ static status gpu_health(const doctor *d, doctor_finding *f, const nvml_library 
     nvml_state s;
     TRY(cuda_gpu_uuid(driver, gpu, uuid));
     nvml_device handle = nvml_find_uuid(l, uuid);
-    if (handle == NULL) { // CUDA and NVML give a slice other UUIDs
-        return doctor_found(d, f, "NVML does not know %s; it may be a slice by MIG", uuid);
+    if (handle == NULL) return doctor_found(d, f, "NVML does not know %s", uuid);
+    if (nvml_is_slice(l, handle)) {
+        TRY(doctor_found(d, f, "MIG-%s: a slice by MIG, which has its own memory", uuid + 4));
     }
     nvml_look(l, handle, &s);
     TRY(cli_gpu_text(&s, &is));

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-enum { CUDA_MAX_STREAMS = 64, CUDA_MAX_FUNCTIONS = 512, CUDA_MAX_CALLS = 32 };
+enum { CUDA_MAX_STREAMS = 160, CUDA_MAX_FUNCTIONS = 512, CUDA_MAX_CALLS = 32 };
 
 typedef struct cuda_device cuda_device;
 typedef struct cuda_spans cuda_spans;

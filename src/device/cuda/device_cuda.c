@@ -9,6 +9,7 @@
 // The driver's queues are long; a call blocks when one is full. All errors of the driver but the
 // lack of memory stick: a GPU gives up its context after the first.
 #include "device/cuda/cuda_internal.h"
+#include "device/gpus.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -456,6 +457,26 @@ void device_cuda_name(char out[64])
 {
     cuda_gpu gpu;
     (void)snprintf(out, 64, "%s", first_gpu(&gpu) > 0 ? gpu.name : "");
+}
+
+int device_cuda_count(void)
+{
+    cuda_gpu gpu;
+    return first_gpu(&gpu);
+}
+
+void device_cuda_id(int ordinal, char out[DEVICE_GPU_ID_BYTES])
+{
+    cuda_gpu gpu;
+    cuda_driver driver;
+    char id[CUDA_UUID_BYTES] = "";
+    const int count = first_gpu(&gpu);
+    error_record kept;
+    error_take(&kept);
+    const bool found = count > 0 && cuda_driver_open(&driver) == ST_OK &&
+                       cuda_gpu_uuid(&driver, ordinal % count, id) == ST_OK;
+    (void)error_put(&kept);
+    (void)snprintf(out, DEVICE_GPU_ID_BYTES, "%s", found ? id : "");
 }
 
 const device_api device_cuda = {

@@ -50,7 +50,17 @@ nvml_device nvml_find(const nvml_library *l, int index)
 nvml_device nvml_find_uuid(const nvml_library *l, const char *uuid)
 {
     nvml_device d = NULL;
-    return l->by_uuid(uuid, &d) == 0 ? d : NULL;
+    char slice[64];
+    if (l->by_uuid(uuid, &d) == 0) return d;
+    if (strncmp(uuid, "GPU-", 4) != 0) return NULL;
+    (void)snprintf(slice, sizeof(slice), "MIG-%s", uuid + 4); // the driver tells no other name
+    return l->by_uuid(slice, &d) == 0 ? d : NULL;
+}
+
+bool nvml_is_slice(const nvml_library *l, nvml_device d)
+{
+    unsigned is = 0;
+    return l->is_slice(d, &is) == 0 && is != 0;
 }
 
 static int64_t number(int result, unsigned value)

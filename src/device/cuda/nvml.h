@@ -34,6 +34,7 @@ enum {
     X(count, nvmlDeviceGetCount_v2, (unsigned *out))                                            \
     X(by_index, nvmlDeviceGetHandleByIndex_v2, (unsigned index, nvml_device *out))              \
     X(by_uuid, nvmlDeviceGetHandleByUUID, (const char *uuid, nvml_device *out))                 \
+    X(is_slice, nvmlDeviceIsMigDeviceHandle, (nvml_device d, unsigned *out))                    \
     X(name, nvmlDeviceGetName, (nvml_device d, char *out, unsigned bytes))                      \
     X(memory, nvmlDeviceGetMemoryInfo, (nvml_device d, nvml_memory * out))                      \
     X(clock, nvmlDeviceGetClockInfo, (nvml_device d, int which, unsigned *out))                 \
@@ -87,9 +88,10 @@ typedef struct nvml_state {
 // or of a power cap that its owner has set.
 #define NVML_THROTTLE_BAD (INT64_C(0x8) | 0x20 | 0x40 | 0x80)
 
-// Finds a GPU by number, or by its UUID ("GPU-..."); NULL: there is none.
+// Finds a GPU by number, or by its UUID ("GPU-..."), which may be a slice's; NULL: there is none.
 nvml_device nvml_find(const nvml_library *l, int index);
 nvml_device nvml_find_uuid(const nvml_library *l, const char *uuid);
+bool nvml_is_slice(const nvml_library *l, nvml_device d); // by MIG
 void nvml_look(const nvml_library *l, nvml_device d, nvml_state *out);
 // "heat, power cap"; "no" without a reason.
 void nvml_throttle_text(int64_t bits, char out[128]);
