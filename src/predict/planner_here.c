@@ -1,7 +1,6 @@
-// Layouts of this machine: of its cores, based on the catalogue's entry of a CPU with as many cores
-// and bytes, where each rank has its share of the cores, of the memory and of its bandwidth; or,
-// with kernels.device = cuda, of its GPUs, based on the catalogue's entry of the first one, where each
-// rank has a GPU.
+// Layouts of this machine. Of its cores: based on the catalogue's entry of a CPU with as many cores
+// and bytes; each rank has its share of the cores, of the memory and of its bandwidth. Of its GPUs
+// (kernels.device = cuda): based on the catalogue's entry of the first one; each rank has a GPU.
 #include "predict/planner.h"
 
 #include "catalog/files.h"
