@@ -103,7 +103,8 @@ for text in '41 C, 92 of 700 W, 900 of 1980 MHz, memory 2600 MHz, PCIe 5 x8, 4 N
     says "tells: $text" told "$text"
 done
 FAKE_NVML=slice LD_LIBRARY_PATH=$library code "a slice by MIG" 0 "$trireme" doctor
-says "is named" out 'MIG-00fafafa-fafa-fafa-fafa-fafafafafafa: a slice by MIG'
+tr -s ' \n' ' ' <out >told
+says "is named" told 'MIG-00fafafa-fafa-fafa-fafa-fafafafafafa: a slice by MIG'
 FAKE_NVML=bare LD_LIBRARY_PATH=$library code "a GPU that tells little" 0 "$trireme" doctor
 FAKE_NVML=dead LD_LIBRARY_PATH=$library code "NVML without a driver" 0 "$trireme" doctor
 says "is told" out 'errors of memory and throttling of the GPUs'
