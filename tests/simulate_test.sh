@@ -109,6 +109,13 @@ cut=$(field '["exposed_comm"]["tp"]')
 code "whole ones" 0 sim mixtral-8x7b --cluster h100 --json $mixtral layout.etp=1
 holds "a rank has more of them" "j['layout']['etp'] == 1 and j['memory']['weights'] > 2.5 * $held"
 holds "nothing of them is summed over tp" "j['exposed_comm']['tp'] < 0.5 * $cut"
+even=$(field '["step_s"]') sent=$(field '["exposed_comm"]["ep"]')
+code "a rank with half more rows than the mean" 0 sim mixtral-8x7b --cluster h100 --json $mixtral layout.etp=1 profile.imbalance=1.5
+half=$(field '["step_s"]')
+code "with twice the mean" 0 sim mixtral-8x7b --cluster h100 --json $mixtral layout.etp=1 profile.imbalance=2
+holds "it delays the step twice as much" "abs((j['step_s'] - $even) / ($half - $even) - 2) < 0.01"
+holds "by less than twice the step, as the rest is even" "1.2 * $even < j['step_s'] < 2 * $even"
+holds "and messages of experts too" "1.8 < j['exposed_comm']['ep'] / $sent < 2.1"
 code "more ranks than dp x cp" 0 sim qwen3-235b-a22b --cluster h100 --json layout.dp=4 layout.tp=4 layout.ep=16 layout.pp=4 layout.sp=yes
 holds "tp's share them" "j['layout']['etp'] == 1"
 code "the same without sp" 3 sim qwen3-235b-a22b --cluster h100 layout.dp=4 layout.tp=4 layout.ep=16 layout.pp=4
