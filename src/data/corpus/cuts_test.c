@@ -202,11 +202,8 @@ static void slow_stretches(int64_t length)
         for (int64_t at = 0; at + length <= n; at++) {
             bool known = false;
             for (int k = 0; k <= i && !known; k++) {
-                const int64_t last = k == i ? at - 1 : (int64_t)strlen(texts[k]) - length;
-                for (int64_t p = 0; p <= last && !known; p++) {
-                    known = texts[k][p] == texts[i][at] &&
-                            memcmp(texts[k] + p, texts[i] + at, (size_t)length) == 0;
-                }
+                const size_t before = k == i ? (size_t)(at - 1 + length) : strlen(texts[k]);
+                known = memmem(texts[k], before, texts[i] + at, (size_t)length) != NULL;
             }
             if (known) memset(&cut[i][at], 1, (size_t)length);
         }
