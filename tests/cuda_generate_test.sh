@@ -39,8 +39,15 @@ else
         done
     done
 fi
-code "strict order" 3 on cuda "$trireme" generate "$models/gpt2" --tokenizer bytes --prompt a --max-tokens 1 --strict
-says "is refused" err 'strict mode cannot be used with kernels.device = cuda'
+if [ -n "$night" ]; then
+    for flags in "--batch 1" "--batch 3" "--batch 2 --cache 32"; do
+        # shellcheck disable=SC2086
+        code "strict order, $flags" 0 on cuda "$trireme" generate "$models/llama_gqa" --tokenizer bytes --prompts prompts --json \
+            --strict --max-tokens 5 --seed 8 --precision fp32 $flags
+        tokens >>strict
+    done
+    same "is one" "$(sort strict | uniq -c | awk '{ print $1 }' | sort -u | tr '\n' ' ')" "3 6 "
+fi
 cp prompts text
 FAKE_CUDA_MIB=1 code "a GPU that is too small" 3 on cuda "$trireme" eval "$models/gpt2" --tokenizer bytes --data text --seq 64 --batch 64
 says "is told what the model needs" err 'needs .*MiB, memory.limit is'

@@ -38,6 +38,8 @@ for batch in 2 3 5 16; do
     code "batch of $batch" 0 many --batch $batch
     same "batch of $batch, same tokens" "$(tokens)" "$single"
 done
+code "a cache in pages, too few for all" 0 many --batch 5 --cache 96
+same "the same tokens" "$(tokens)" "$single"
 code "two threads" 0 "$trireme" generate "$llama" --tokenizer bytes --threads 2 --prompts "$dir/prompts.txt" \
     --max-tokens 12 --seed 1 --json --strict --precision fp32
 same "two threads, same tokens" "$(tokens)" "$single"

@@ -303,7 +303,7 @@ static status prefill(infer *g, int64_t b, int64_t start, int64_t count, int32_t
 // Returns a slot with the keys and the logits of this prompt, whatever followed it there; -1: none.
 int64_t infer_prompt_find(const infer *g, const int32_t *ids, int64_t count)
 {
-    for (int64_t b = 0; b < g->slot_count; b++) {
+    for (int64_t b = 0; b < g->slot_count && g->first != NULL; b++) {
         const infer_held *s = &g->slots[b];
         if (s->prompt == count && memcmp(s->text, ids, (size_t)count * sizeof(*ids)) == 0) return b;
     }
@@ -356,8 +356,9 @@ static status slot_begin(infer *g, const infer_order *order, int32_t *next)
         TRY(prefill(g, b, order->start, order->count, next));
         g->kept_tokens += order->start;
     }
-    if (g->first == NULL) return ST_OK;
-    if (order->kept < 0)
+    // With pages a prompt is kept where its logits are not: the last chunk is computed again.
+    if (g->first == NULL && g->c.pages == 0) return ST_OK;
+    if (order->kept < 0 && g->first != NULL)
         memcpy(g->first + b * vocab, g->logits + b * vocab, (size_t)vocab * sizeof(float));
     s->prompt = (int32_t)order->count;
     return ST_OK;

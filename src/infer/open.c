@@ -46,7 +46,7 @@ static status scores_check(const infer_core *c, const char *folder, bool wanted)
 }
 
 // Takes the device, its backend and the memory that it has for each rank.
-static status device_take(infer_core *c, const infer_options *o, const char **backend)
+static void device_take(infer_core *c, const infer_options *o, const char **backend)
 {
     c->device = o->device != NULL ? o->device : "cpu";
     const bool is_gpu = strcmp(c->device, device_cuda.name) == 0;
@@ -60,10 +60,16 @@ static status device_take(infer_core *c, const infer_options *o, const char **ba
     if (c->memory_limit_bytes == 0) {
         c->memory_limit_bytes = gpu > 0 ? gpu : host_memory_bytes(c->h) / local;
     }
-    if (!is_gpu || !o->strict) return ST_OK;
-    return fail(ST_CONFIG_CONFLICT,
-                "strict mode cannot be used with kernels.device = cuda yet, where attention over a "
-                "cache may sum in another order than over a whole text; leave out --strict");
+}
+
+// On a GPU tiles of keys begin where the window of a tile of queries does.
+static status strict_check(const infer_core *c)
+{
+    const bool is_gpu = strcmp(c->device, device_cuda.name) == 0;
+    if (!is_gpu || !c->strict || c->spec.windows == NULL) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "strict mode with kernels.device = cuda: the bits of attention in windows depend "
+                "on how a text is cut there; leave out --strict");
 }
 
 status infer_core_begin(infer_core *c, const host *h, arena *a, const char *folder,
@@ -73,7 +79,7 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     c->h = h;
     c->a = c->run.a = a;
     c->threads = o->threads != 0 ? o->threads : kern_core_count();
-    TRY(device_take(c, o, &backend));
+    device_take(c, o, &backend);
     c->compute = o->compute;
     c->strict = o->strict;
     c->trace = o->trace;
@@ -86,6 +92,7 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     if (folder != NULL) {
         TRY(model_spec_from_hf(h, a, folder, &c->spec));
         TRY(scores_check(c, folder, o->scores));
+        TRY(strict_check(c));
         TRY(infer_adapter_read(h, a, folder, o->adapter, &c->spec));
         return infer_adapters_begin(c, o);
     }

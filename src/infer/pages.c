@@ -6,7 +6,8 @@
 //   put back   has no page; comes back when there are pages, before any other begins, and is then
 //              computed again as it was before: the prompt at once, the drawn tokens one by one
 //   over       keeps the pages of its prompt; the same prompt takes them over, in strict mode one
-//              that begins in the same way too, as far as that saves whole chunks
+//              that begins in the same way too, as far as that saves whole chunks. Without kept
+//              logits the last chunk of the same prompt is computed again.
 //
 // In strict mode a sequence that was put back has the bits of one that was not. All ranks decide
 // in the same way, because they make the same calls.
@@ -43,13 +44,16 @@ int64_t infer_prefix_find(const infer *g, const int32_t *ids, int64_t count, int
 {
     int64_t best = 0;
     *from = -1;
-    for (int64_t b = 0; b < g->slot_count && g->c.pages > 0 && g->c.strict; b++) {
+    for (int64_t b = 0; b < g->slot_count && g->c.pages > 0; b++) {
         const infer_held *s = &g->slots[b];
         const int64_t has = min_i64(count - 1, s->is_live ? s->prefilled : s->prompt);
         int64_t same = 0;
         if (has == 0 || exec_pages_of(has) > g->pages.held[b]) continue;
         if (model_rope_changes(&g->c.spec, s->table_seq, count)) continue;
         while (same < has && s->text[same] == ids[same]) same++;
+        // Otherwise keys have the same bits only where the whole prompt was cut in the same way.
+        const bool is_whole = s->prompt == count && same == count - 1 && s->text[same] == ids[same];
+        if (!g->c.strict && !is_whole) continue;
         const int64_t start = count - (count - same + g->chunk - 1) / g->chunk * g->chunk;
         if (start <= best) continue;
         best = start;

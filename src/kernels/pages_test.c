@@ -142,15 +142,13 @@ static void same(const fixture *f, const kern_tensor *a, const kern_tensor *b)
     assert_memory_equal(a->data, b->data, (size_t)(kt_elements(a) * dtype_bytes(a->type)));
 }
 
-static void attention(fixture *f)
+// A call without keys, values, pages and results.
+static kern_call attention_call(fixture *f)
 {
     const shape *s = f->s;
     const int64_t rows = SEQUENCES * s->queries, columns = (int64_t)s->heads * s->dim;
-    kern_tensor k[2], v[2], y, lse;
     step_block *step = NULL;
     check(arena_new(f->a, 1, &step));
-    caches_fill(f, (int64_t)s->kv_heads * s->dim, &k[0], &k[1]);
-    caches_fill(f, (int64_t)s->kv_heads * s->dim, &v[0], &v[1]);
     kern_call call = {.code = OP_ATTENTION, .seq = s->queries, .cache_seq = s->keys, .step = step};
     call.strict = call.in_pairs = s->in_pairs;
     call.attrs = (op_attrs){.heads = s->heads,
@@ -167,11 +165,27 @@ static void attention(fixture *f)
         call.in[5] = kt_make(f->a, DTYPE_F32, 1, heads);
         for (int64_t h = 0; h < s->heads; h++) kt_put(&call.in[5], h, 0.5 + (double)h);
     }
+    return call;
+}
+
+static void results_make(fixture *f, kern_call *call)
+{
+    const int64_t rows = call->in[0].dims[0];
+    call->out[0] = matrix(f, f->s->type, rows, (int64_t)f->s->heads * f->s->dim);
+    call->out[1] = matrix(f, DTYPE_F32, rows, f->s->heads);
+}
+
+static void attention(fixture *f)
+{
+    const shape *s = f->s;
+    kern_tensor k[2], v[2], y, lse;
+    caches_fill(f, (int64_t)s->kv_heads * s->dim, &k[0], &k[1]);
+    caches_fill(f, (int64_t)s->kv_heads * s->dim, &v[0], &v[1]);
+    kern_call call = attention_call(f);
     for (int kind = 0; kind < 2; kind++) {
         call.in[1] = k[kind];
         call.in[2] = v[kind];
-        call.out[0] = matrix(f, s->type, rows, columns);
-        call.out[1] = matrix(f, DTYPE_F32, rows, s->heads);
+        results_make(f, &call);
         if (kind == 1) {
             call.in[6] = f->pages;
             call.attrs.page = (int32_t)s->page;
@@ -255,6 +269,121 @@ static void test_values_on_gpus(void **state)
     backend_runs_deinit(&cuda, 1);
 }
 
+// ---- one query on GPUs --------------------------------------------------------------------------
+// Sums over parts of 128 keys; more queries than eight share keys; windows begin within a part.
+static const shape decodes[] = {
+    {1, 300, 16, 4, 2, 16, 0, DTYPE_F32, 0.0F, false, false, false},
+    {1, 270, 16, 9, 1, 40, 150, DTYPE_F32, 5.0F, true, false, false},
+    {1, 200, 7, 2, 1, 130, 0, DTYPE_BF16, 0.0F, false, false, false},
+    {1, 140, 16, 3, 3, 72, 0, DTYPE_F16, 0.0F, true, false, false},
+};
+
+static void near(const kern_tensor *a, const kern_tensor *b, double bound)
+{
+    for (int64_t i = 0; i < kt_elements(a); i++) {
+        assert_true(fabs(kt_get(a, i) - kt_get(b, i)) <= bound * (1.0 + fabs(kt_get(a, i))));
+    }
+}
+
+static void same_bits(const kern_call *a, const kern_call *b)
+{
+    for (int o = 0; o < 2; o++) {
+        const kern_tensor *x = &a->out[o], *y = &b->out[o];
+        assert_memory_equal(x->data, y->data, (size_t)(kt_elements(x) * dtype_bytes(x->type)));
+    }
+}
+
+// The rows of one sequence.
+static kern_tensor part(const kern_tensor *t, int64_t sequence)
+{
+    kern_tensor one = *t;
+    one.dims[0] = t->dims[0] / SEQUENCES;
+    const int64_t at = sequence * one.dims[0] * (t->ndim == 2 ? t->strides[0] : 1);
+    one.data = (char *)t->data + at * dtype_bytes(t->type);
+    return one;
+}
+
+// The table of a cache with more pages for each sequence.
+static kern_tensor table_widen(fixture *f, int64_t more)
+{
+    const int64_t each = f->pages.dims[0] / SEQUENCES, entries[] = {SEQUENCES * (each + more)};
+    const kern_tensor wide = kt_make(f->a, DTYPE_I32, 1, entries);
+    for (int64_t b = 0; b < SEQUENCES; b++) {
+        for (int64_t i = 0; i < each + more; i++) {
+            ((int32_t *)wide.data)[b * (each + more) + i] =
+                i < each ? ((const int32_t *)f->pages.data)[b * each + i] : INT32_MAX;
+        }
+    }
+    return wide;
+}
+
+// `ref` has its values; neither the schedule, nor pages, nor a larger cache, nor the other
+// sequences change a bit.
+static void decode(fixture *f, backend_run *cuda, kern_context *ref)
+{
+    const shape *s = f->s;
+    const int64_t width = (int64_t)s->kv_heads * s->dim;
+    kern_tensor k[2], v[2];
+    kern_context *const gpu = f->kernels;
+    caches_fill(f, width, &k[0], &k[1]);
+    caches_fill(f, width, &v[0], &v[1]);
+    kern_call first = attention_call(f);
+    first.in[1] = k[0];
+    first.in[2] = v[0];
+    kern_call other = first, paged = first, one = first;
+    results_make(f, &first);
+    run(f, &first);
+    results_make(f, &other);
+    cuda->emulator.schedule = 5;
+    run(f, &other);
+    same_bits(&first, &other);
+    results_make(f, &paged);
+    paged.in[1] = k[1];
+    paged.in[2] = v[1];
+    paged.in[6] = table_widen(f, 300 / s->page);
+    paged.attrs.page = (int32_t)s->page;
+    paged.cache_seq += 300 / s->page * s->page;
+    run(f, &paged);
+    same_bits(&first, &paged);
+    one.in[0] = part(&first.in[0], 1);
+    one.in[1] = part(&first.in[1], 1);
+    one.in[2] = part(&first.in[2], 1);
+    one.in[4] = part(&first.in[4], 1);
+    results_make(f, &one);
+    run(f, &one);
+    kern_call its = first;
+    its.out[0] = part(&first.out[0], 1);
+    its.out[1] = part(&first.out[1], 1);
+    same_bits(&its, &one);
+    f->kernels = ref;
+    results_make(f, &other);
+    run(f, &other);
+    f->kernels = gpu;
+    const double bound = s->type == DTYPE_F32 ? 1e-5 : s->type == DTYPE_BF16 ? 0.012 : 0.002;
+    near(&other.out[0], &first.out[0], bound);
+    near(&other.out[1], &first.out[1], bound);
+}
+
+static void test_one_query_on_gpus(void **state)
+{
+    (void)state;
+    backend_run cuda;
+    backend_run_init(&cuda, &kern_backend_cuda, KERN_SCALAR, 1);
+    for (int64_t i = 0; i < COUNT_OF(decodes); i++) {
+        fixture f = {.s = &decodes[i], .kernels = &cuda.context};
+        kern_context *made = NULL, *ref = NULL;
+        const kern_hint hint = {.threads = 1};
+        check(arena_create("test", 0, &f.a));
+        check(kern_context_create(f.a, "ref", &hint, &made));
+        check(kern_context_open(made, 0, &ref));
+        tables_make(&f);
+        decode(&f, &cuda, ref);
+        kern_context_close(ref);
+        arena_destroy(f.a);
+    }
+    backend_runs_deinit(&cuda, 1);
+}
+
 static void test_bits_of_plain_caches(void **state)
 {
     (void)state;
@@ -301,6 +430,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_of_plain_caches),
         cmocka_unit_test(test_values_on_gpus),
+        cmocka_unit_test(test_one_query_on_gpus),
         cmocka_unit_test(test_pages_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

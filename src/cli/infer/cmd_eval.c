@@ -14,7 +14,7 @@
 typedef struct eval_flags {
     option_list data, task;
     const char *tokenizer, *adapter, *items, *template_name;
-    int64_t seq, stride, limit, batch, threads;
+    int64_t seq, stride, limit, batch, cache, threads;
     int32_t packing, on_error, precision;
     bool strict, json;
 } eval_flags;
@@ -89,6 +89,14 @@ static const option rows[] = {
      .default_text = "0",
      .max = 4096,
      .help = "number of windows or endings at once; 0 is about 4096 tokens"},
+    {.key = "cache",
+     .kind = OPTION_INT,
+     .offset = AT(cache),
+     .default_text = "0",
+     .max = INT64_C(1) << 34,
+     .help = "of tasks that generate: tokens in the cache of all answers together, in pages of 16 "
+             "that equal prompts share; 0 is the longest answer for each of --batch",
+     .also = "kv_cache"},
     CLI_MODEL_ROWS(eval_flags, "weights and activations"),
     {.key = "strict",
      .kind = OPTION_BOOL,
@@ -159,6 +167,9 @@ static status task_find(evaluation *v)
     if (v->task == TASK_FILES && (v->f->stride > 0 || v->f->packing != PACKING_AUTO)) {
         return fail(ST_USAGE, "--stride and --packing apply to --task loss only");
     }
+    if (v->task != TASK_FILES && v->f->cache > 0) {
+        return fail(ST_USAGE, "--cache applies to task files that generate");
+    }
     if (v->task == TASK_FILES || (v->f->items == NULL && v->f->template_name == NULL)) return ST_OK;
     return fail(ST_USAGE, "--%s applies to task files", v->f->items != NULL ? "items" : "template");
 }
@@ -197,6 +208,7 @@ static infer_options options_of(const evaluation *v)
 {
     infer_options options = {.threads = (int)v->f->threads,
                              .compute = cli_model_type(&v->model, v->f->precision),
+                             .cache = v->f->cache,
                              .strict = v->f->strict,
                              .adapter = v->f->adapter};
     cli_device_set(v->keys, v->model.strict, &options);

@@ -17,7 +17,7 @@
 typedef struct generate_flags {
     const char *prompt, *prompts, *tokenizer, *adapter, *template_name, *system;
     option_list stop;
-    int64_t batch, max_tokens, top_k, seed, threads;
+    int64_t batch, cache, max_tokens, top_k, seed, threads;
     double temperature, top_p, min_p;
     int32_t precision; // 0: the run's
     bool strict, ignore_eot, json;
@@ -53,6 +53,15 @@ static const option rows[] = {
      .min = 1,
      .max = 1024,
      .help = "number of prompts that are continued at once"},
+    {.key = "cache",
+     .kind = OPTION_INT,
+     .offset = AT(cache),
+     .default_text = "0",
+     .max = INT64_C(1) << 34,
+     .help = "tokens in the cache of keys and values for all texts together, in pages of 16 that "
+             "texts with the same beginning share; where they run out, the youngest text waits "
+             "and is computed again; 0 is the longest text for each of --batch",
+     .also = "kv_cache, max_total_tokens"},
     {.key = "max-tokens",
      .kind = OPTION_INT,
      .offset = AT(max_tokens),
@@ -394,6 +403,7 @@ static status model_open(generation *v)
     v->options = (infer_options){.threads = (int)v->f->threads,
                                  .compute = cli_model_type(&v->model, v->f->precision),
                                  .slots = min_i64(v->f->batch, v->list.count),
+                                 .cache = v->f->cache,
                                  .strict = v->f->strict,
                                  .adapter = v->f->adapter};
     cli_device_set(v->keys, v->model.strict, &v->options);

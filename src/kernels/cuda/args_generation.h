@@ -42,7 +42,19 @@ typedef struct cuda_sample_args {
     cuda_candidate *candidates;
 } cuda_sample_args;
 
+// One query of each sequence over its cache, in parts of CUDA_PART_KEYS keys, for CUDA_PART_HEADS
+// heads at once. Each sequence, head and part has a highest score, a sum of exp(score - highest)
+// and values with these factors.
+enum { CUDA_PART_KEYS = 128, CUDA_PART_HEADS = 8 };
+typedef struct cuda_decode_args {
+    cuda_attention_args all;
+    float *highest, *sums, *values;
+    int64_t parts;
+} cuda_decode_args;
+
 #define CUDA_GENERATION_KERNELS(X)                 \
+    X(cuda_attention_parts, cuda_decode_args)      \
+    X(cuda_attention_join, cuda_decode_args)       \
     X(cuda_cache_append, cuda_append_args)         \
     X(cuda_latent_cached, cuda_latent_cached_args) \
     X(cuda_sample, cuda_sample_args)

@@ -29,6 +29,7 @@ const kern_backend kern_backend_cuda = {
             [OP_STEP_ROUTES] = cuda_step_routes_workspace,
             [OP_MUON] = cuda_muon_workspace,
             [OP_MUON_UPDATE] = cuda_muon_update_workspace,
+            [OP_ATTENTION] = cuda_attention_workspace,
             [OP_ATTENTION_BWD] = cuda_attention_bwd_workspace,
             [OP_MATMUL] = cuda_fp8_workspace,
             [OP_MATMUL_DX] = cuda_fp8_workspace,

@@ -77,6 +77,7 @@ typedef struct plant {
 #define QUERIES   "cuda_attention_dq_bf16_64", OP_ATTENTION_BWD, 5
 #define KEYS      "cuda_attention_dkv_bf16_64", OP_ATTENTION_BWD, 5
 #define PLAIN     "cuda_attention_plain", OP_ATTENTION, 4
+#define PARTS     "cuda_attention_parts", OP_ATTENTION, 88
 #define PLAIN_DQ  "cuda_attention_dq_plain", OP_ATTENTION_BWD, 4
 #define PLAIN_DKV "cuda_attention_dkv_plain", OP_ATTENTION_BWD, 4
 
@@ -135,6 +136,14 @@ static const plant plants[] = {
     {PLAIN, CUDA_MISTAKE_SHUFFLE, 1},
     {PLAIN, CUDA_MISTAKE_LANE, 2},
     {PLAIN, CUDA_MISTAKE_SHARED, 0},
+    {PARTS, CUDA_MISTAKE_BARRIER, 0},
+    {PARTS, CUDA_MISTAKE_BARRIER, 1},
+    {PARTS, CUDA_MISTAKE_BARRIER, 2},
+    {PARTS, CUDA_MISTAKE_BARRIER, 3},
+    {PARTS, CUDA_MISTAKE_DIVERGENCE, 0},
+    {PARTS, CUDA_MISTAKE_SHUFFLE, 41},
+    {PARTS, CUDA_MISTAKE_LANE, 1},
+    {PARTS, CUDA_MISTAKE_SHARED, 0},
     {PLAIN_DQ, CUDA_MISTAKE_BARRIER, 0},
     {PLAIN_DQ, CUDA_MISTAKE_BARRIER, 1},
     {PLAIN_DQ, CUDA_MISTAKE_WARP_BARRIER, 0},

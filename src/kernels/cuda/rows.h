@@ -177,6 +177,7 @@ int64_t cuda_columns_workspace(const kern_call *call, int threads);
 int64_t cuda_embedding_dw_workspace(const kern_call *call, int threads);
 int64_t cuda_head_loss_workspace(const kern_call *call, int threads);
 int64_t cuda_head_stats_workspace(const kern_call *call, int threads);
+int64_t cuda_attention_workspace(const kern_call *call, int threads);
 int64_t cuda_attention_bwd_workspace(const kern_call *call, int threads);
 int64_t cuda_sinks_dw_workspace(const kern_call *call, int threads);
 int64_t cuda_permute_workspace(const kern_call *call, int threads);

@@ -1,4 +1,5 @@
 // Rows of attention, forward and backward.
+#include "kernels/cuda/args_generation.h"
 #include "kernels/cuda/rows.h"
 
 #include <stdio.h>
@@ -114,6 +115,54 @@ static cuda_shape mma_shape(int64_t rows, int64_t heads, int64_t sequences, int6
         .shared_bytes = bytes};
 }
 
+// ---- one query over a cache ---------------------------------------------------------------------
+// In strict order a query has the bits that it has among others.
+static bool decodes(const kern_call *c)
+{
+    return !c->strict && c->seq == 1 && c->cache_seq > 0 && cuda_has(&c->in[4]) &&
+           !cuda_has(&c->in[3]) && c->piece.cp_ways <= 1 && !(c->attrs.dropout > 0.0f);
+}
+
+static int64_t parts_of(const kern_call *c)
+{
+    return (c->cache_seq + CUDA_PART_KEYS - 1) / CUDA_PART_KEYS;
+}
+
+// Counts the parts of all sequences and heads.
+static int64_t part_count(const kern_call *c)
+{
+    return c->in[0].dims[0] * c->attrs.heads * parts_of(c);
+}
+
+int64_t cuda_attention_workspace(const kern_call *call, int threads)
+{
+    (void)threads;
+    if (!decodes(call)) return 0;
+    const int64_t value = call->attrs.value_dim > 0 ? call->attrs.value_dim : call->attrs.head_dim;
+    return part_count(call) * (value + 2) * (int64_t)sizeof(float);
+}
+
+static status decode_run(const kern_context *context, const kern_call *c,
+                         const cuda_attention_args *all)
+{
+    const int64_t group = all->heads / max_i64(all->kv_heads, 1);
+    const int64_t blocks = (group + CUDA_PART_HEADS - 1) / CUDA_PART_HEADS;
+    float *const space = c->workspace;
+    cuda_decode_args args = {.all = *all,
+                             .highest = space,
+                             .sums = space + part_count(c),
+                             .values = space + 2 * part_count(c),
+                             .parts = parts_of(c)};
+    const int64_t numbers =
+        CUDA_PART_HEADS * (align_up(all->head_dim, 8) + CUDA_PART_KEYS + CUDA_THREADS);
+    const cuda_shape shape = {.grid = {args.parts, all->kv_heads * blocks, all->q.rows},
+                              .threads = CUDA_THREADS,
+                              .shared_bytes = numbers * (int64_t)sizeof(float)};
+    const cuda_shape join = cuda_shape_of_warps(all->q.rows * all->heads);
+    TRY(cuda_launch_run(context, "cuda_attention_parts", &shape, &args, sizeof(args)));
+    return cuda_launch_run(context, "cuda_attention_join", &join, &args, sizeof(args));
+}
+
 status cuda_row_attention(const kern_context *context, const kern_call *c)
 {
     TRY(attention_check(context, c));
@@ -133,6 +182,7 @@ status cuda_row_attention(const kern_context *context, const kern_call *c)
     args.y = cuda_view_of(&c->out[0]);
     args.lse = cuda_view_of(&c->out[1]);
     args.keys = cuda_has(&c->in[4]) ? c->cache_seq : args.k.rows / max_i64(sequences, 1);
+    if (decodes(c)) return decode_run(context, c, &args);
     const mma_tiles tiles = mma_tiles_of(context, &args, 0, MMA_KEYS);
     const int dim = cuda_wgmma_dim(context, &args);
     if (dim > 0) return cuda_wgmma_forward(context, &args, sequences, dim);
