@@ -6,7 +6,8 @@ const char *health_finding_name(health_finding f)
         [HEALTH_UNCORRECTED] = "memory errors that ECC cannot correct",
         [HEALTH_ROWS] = "rows of memory that must be remapped",
         [HEALTH_TREND] = "corrected memory errors",
-        [HEALTH_THROTTLED] = "throttling by heat, power or a fault"};
+        [HEALTH_THROTTLED] = "throttling by heat, power or a fault",
+        [HEALTH_LINKS] = "errors of links"};
     return names[f];
 }
 
@@ -25,4 +26,20 @@ uint32_t health_see(health *h, const nvml_state *s)
     now &= ~h->found;
     h->found |= now;
     return now;
+}
+
+uint32_t health_see_machine(health *h, const host_errors *e)
+{
+    const bool has_begun = h->has_begun, slowed = has_begun && e->throttled > h->slowed;
+    const nvml_state s = {.ecc_corrected = e->memory_corrected,
+                          .ecc_uncorrected = e->memory_uncorrected,
+                          .rows_pending = -1,
+                          .rows_failed = -1,
+                          .throttle = slowed ? NVML_THROTTLE_BAD : 0};
+    uint32_t now = health_see(h, &s);
+    if (!has_begun || h->links < 0) h->links = e->links;
+    h->slowed = e->throttled;
+    if (e->links - h->links < HEALTH_CORRECTED || (h->found & 1u << HEALTH_LINKS) != 0) return now;
+    h->found |= 1u << HEALTH_LINKS;
+    return now | 1u << HEALTH_LINKS;
 }

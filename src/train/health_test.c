@@ -77,6 +77,29 @@ static void what_is_not_known_is_no_finding(void **state)
     for (int i = 0; i < 2 * HEALTH_LOOKS; i++) assert_int_equal(health_see(&h, &unknown), 0);
 }
 
+static void a_machine_has_the_same_trends(void **state)
+{
+    (void)state;
+    health h = {0};
+    host_errors e = {.memory_corrected = 7, .memory_uncorrected = -1, .throttled = 50, .links = 9};
+    assert_int_equal(health_see_machine(&h, &e), 0);
+    e.links += HEALTH_CORRECTED - 1;
+    assert_int_equal(health_see_machine(&h, &e), 0);
+    e.links++;
+    e.memory_corrected += HEALTH_CORRECTED;
+    assert_int_equal(health_see_machine(&h, &e), 1u << HEALTH_LINKS | 1u << HEALTH_TREND);
+    assert_int_equal(health_see_machine(&h, &e), 0); // once
+    for (int i = 1; i < HEALTH_LOOKS; i++) {
+        e.throttled++;
+        assert_int_equal(health_see_machine(&h, &e), 0);
+    }
+    e.throttled++;
+    assert_int_equal(health_see_machine(&h, &e), 1u << HEALTH_THROTTLED);
+    const host_errors none = {-1, -1, -1, -1};
+    h = (health){0};
+    for (int i = 0; i < 2 * HEALTH_LOOKS; i++) assert_int_equal(health_see_machine(&h, &none), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -84,6 +107,7 @@ int main(void)
         cmocka_unit_test(counts_that_come_late_are_of_earlier_runs),
         cmocka_unit_test(rows_are_found_at_once),
         cmocka_unit_test(throttling_must_last),
+        cmocka_unit_test(a_machine_has_the_same_trends),
         cmocka_unit_test(what_is_not_known_is_no_finding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
