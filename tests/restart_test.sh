@@ -166,6 +166,14 @@ code "a key without its mode" 3 train refused resilience.buddy.every=2
 says "is refused" err 'only to resilience.mode = restart'
 code "digests of one rank" 3 train refused sdc.digests=1
 says "are refused" err 'the run has one rank'
+# A person or a scheduler ends it: the run does not go on without it.
+chaos left layout.dp=2 train.steps=200000 --faults pause --every 90s --seconds 90s >/dev/null 2>&1 &
+for _ in $(seq 100); do if [ -s left/metrics.jsonl ]; then break; fi; sleep 0.1; done
+pkill -TERM -P $! -f ' chaos ' # the child of `timeout`
+wait $!
+for _ in $(seq 100); do if grep -q stopped left/STATUS; then break; fi; sleep 0.1; done
+says "a chaos that is ended ends its run" left/STATUS '^stopped 75'
+
 printf '0.2 explode\n' >plan
 code "an unknown fault" 2 chaos refused --schedule plan
 says "names those there are" err 'kill .ends a rank by SIGKILL., stop'

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -98,6 +99,8 @@ static status child_start(char *const *arguments, const char *log, bool again, p
     if (fd < 0) return fail(ST_IO, "%s: open for writing failed: %s", log, strerror(errno));
     const pid_t pid = fork();
     if (pid == 0) {
+        // A run without its `chaos` saves and ends.
+        (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0) {
             (void)execv("/proc/self/exe", arguments);
         }
