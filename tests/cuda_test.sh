@@ -204,7 +204,7 @@ mv "gpu$number" rows
 peers "their rows" rows $rows
 by_nccl "their rows" rows $rows
 if [ -n "${CUDA_NIGHT:-}" ]; then
-    pair "experts that move" 0.0001 $experts moe.rebalance=2 -- layout.dp=2 layout.ep=2
+    pair "experts that move" 0.0001 $experts -- layout.dp=2 layout.ep=2 moe.rebalance=2
     mv "gpu$number" moved
     code "between ranks" 0 grep -q '"event": "rebalance"' moved/metrics.jsonl
     moves="$experts moe.rebalance=2 layout.dp=2 layout.ep=2"
