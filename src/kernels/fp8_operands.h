@@ -3,7 +3,7 @@
 #ifndef KERNELS_FP8_OPERANDS_H
 #define KERNELS_FP8_OPERANDS_H
 
-#include "kernels/kernels.h"
+#include "kernels/expert_rows.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,13 +41,36 @@ static inline int64_t fp8_operands_bytes(const kern_call *c, dtype type)
 // Returns the row of the history of an operand of the call: x, w or dy.
 static inline int fp8_operand_of(const kern_call *c, int operand)
 {
-    if (c->code == OP_MATMUL) return operand;
-    return operand == 0 ? 2 : c->code == OP_MATMUL_DW ? 0 : 1;
+    if (c->code == OP_MATMUL || c->code == OP_GROUPED_MATMUL) return operand;
+    if (operand == 0) return 2;
+    return c->code == OP_MATMUL_DW || c->code == OP_GROUPED_MATMUL_DW ? 0 : 1;
 }
 
 static inline const kern_tensor *fp8_history_of(const kern_call *c)
 {
-    return &c->in[c->code == OP_MATMUL_DW ? 2 : 3];
+    if (c->code == OP_MATMUL_DW) return &c->in[2];
+    return &c->in[c->code == OP_GROUPED_MATMUL_DX || c->code == OP_GROUPED_MATMUL_DW ? 4 : 3];
+}
+
+// Returns into how many stretches of rows an operand falls that each have their own factor, with a
+// history: the rows of an expert from a rank, an expert's matrix, or all.
+static inline int64_t fp8_stretches(const kern_call *c, int operand)
+{
+    if (c->attrs.experts == 0) return 1;
+    return c->attrs.experts * (fp8_operand_of(c, operand) == 1 ? 1 : expert_ranks(c));
+}
+
+// Finds the rows of a stretch and the expert whose factor they have.
+static inline status fp8_stretch(const kern_call *c, int operand, int64_t at, expert_rows *out,
+                                 int64_t *expert)
+{
+    const int64_t rows = c->in[operand].dims[0], experts = c->attrs.experts;
+    *expert = experts > 0 ? at % experts : 0;
+    *out = (expert_rows){.begin = 0, .count = rows};
+    if (experts == 0) return ST_OK;
+    if (fp8_operand_of(c, operand) != 1) return expert_rows_of(c, at / experts, *expert, out);
+    *out = (expert_rows){.begin = rows / experts * at, .count = rows / experts};
+    return ST_OK;
 }
 
 static inline fp8_format fp8_operand_format(const kern_call *c, int operand)
@@ -55,14 +78,15 @@ static inline fp8_format fp8_operand_format(const kern_call *c, int operand)
     return c->attrs.fp8 == FP8_TENSOR ? fp8_format_of(fp8_operand_of(c, operand)) : FP8_E4M3;
 }
 
-// Returns the exponent of the factor that a history has for an operand.
-static inline int fp8_operand_exponent(const kern_call *c, int operand)
+// Returns the exponent of the factor that a history has for an operand of an expert, or of all.
+static inline int fp8_operand_exponent(const kern_call *c, int operand, int64_t expert)
 {
     const kern_tensor *t = fp8_history_of(c);
     const int row = fp8_operand_of(c, operand);
     ASSERT(t->type == DTYPE_F32);
-    return fp8_history_exponent((const float *)t->data + row * t->strides[0], row,
-                                c->attrs.fp8_margin);
+    return fp8_history_exponent((const float *)t->data + (FP8_OPERANDS * expert + row) *
+                                                             t->strides[0],
+                                row, c->attrs.fp8_margin);
 }
 
 // Makes `out` the same call with operands of `type` in the workspace, which are still to be filled.

@@ -155,16 +155,18 @@ static void layer_make(arena *a, const backend_run *run, dtype type, bool expert
     must(op_input(l->p, "x", extent_tokens(1), extent_of(IN), &l->x));
     must(op_tensor_make(l->p, "w", ROLE_WEIGHT, type, 2, extent_of(experts ? EXPERTS * OUT : OUT),
                         extent_of(IN), &l->w));
+    l->history = TENSOR_NONE;
+    if (l->window > 0) {
+        must(op_tensor_make(l->p, "history", ROLE_WEIGHT, DTYPE_F32, 2,
+                            extent_of(FP8_OPERANDS * (experts ? EXPERTS : 1)),
+                            extent_of(FP8_COLUMNS), &l->history));
+    }
     if (experts) {
         must(op_tensor_make(l->p, "offsets", ROLE_BATCH, DTYPE_I32, 1, extent_of(EXPERTS + 1),
                             extent_of(0), &l->offsets));
-        must(op_grouped_matmul(l->p, l->x, l->w, l->offsets, EXPERTS, &l->y));
+        const tensor_id in[4] = {l->x, l->w, l->offsets, l->history};
+        must(op_grouped_matmul_scaled(l->p, in, EXPERTS, &l->y));
     } else {
-        l->history = TENSOR_NONE;
-        if (l->window > 0) {
-            must(op_tensor_make(l->p, "history", ROLE_WEIGHT, DTYPE_F32, 2, extent_of(FP8_OPERANDS),
-                                extent_of(FP8_COLUMNS), &l->history));
-        }
         const tensor_id in[4] = {l->x, l->w, TENSOR_NONE, l->history};
         must(op_matmul_scaled(l->p, in, ACT_NONE, &l->y));
     }
@@ -328,10 +330,27 @@ static double size_of(int step, int operand)
     return step % FP8_OPERANDS == operand ? 100.0 * usual[operand] : usual[operand];
 }
 
-static double most_of(const linear *l, tensor_id t)
+// The rows of tokens, and of the weight, whose products have their own factors: those of an expert,
+// or all.
+typedef struct stretch {
+    int64_t row, rows, matrix;
+} stretch;
+
+static stretch stretch_at(bool experts, int e)
 {
+    if (!experts) return (stretch){.rows = ROWS};
+    return (stretch){
+        .row = offsets[e], .rows = offsets[e + 1] - offsets[e], .matrix = (int64_t)e * OUT};
+}
+
+// The largest magnitude of an operand of a stretch.
+static double most_of(const linear *l, const stretch *s, int operand)
+{
+    const int64_t columns = operand == 2 ? OUT : IN, rows = operand == 1 ? OUT : s->rows;
+    const tensor_id t = operand == 0 ? l->x : operand == 1 ? l->w : l->dy;
+    const int64_t begin = (operand == 1 ? s->matrix : s->row) * columns;
     double most = 0.0;
-    for (int64_t e = 0; e < kern_interpret_elements(l->it, t); e++) {
+    for (int64_t e = begin; e < begin + rows * columns; e++) {
         most = fmax(most, fabs(kern_interpret_get(l->it, t, e)));
     }
     return most;
@@ -366,77 +385,107 @@ static field tensor_rounded(arena *a, field from, int operand, double factor)
     return to;
 }
 
-static void products_check(arena *a, const linear *l, const double factor[FP8_OPERANDS], dtype type)
+static void products_check(arena *a, const linear *l, const stretch *s,
+                           const double factor[FP8_OPERANDS], dtype type)
 {
-    const field x = tensor_rounded(a, read_field(a, l, l->x), 0, factor[0]);
-    const field w = tensor_rounded(a, read_field(a, l, l->w), 1, factor[1]);
-    const field dy = tensor_rounded(a, read_field(a, l, l->dy), 2, factor[2]);
-    const field y = read_field(a, l, l->y), dx = read_field(a, l, l->dx);
+    const field xs = rows_of(read_field(a, l, l->x), s->row, s->rows);
+    const field ws = rows_of(read_field(a, l, l->w), s->matrix, OUT);
+    const field dys = rows_of(read_field(a, l, l->dy), s->row, s->rows);
+    const field x = tensor_rounded(a, xs, 0, factor[0]), w = tensor_rounded(a, ws, 1, factor[1]);
+    const field dy = tensor_rounded(a, dys, 2, factor[2]);
+    const field y = rows_of(read_field(a, l, l->y), s->row, s->rows);
+    const field dx = rows_of(read_field(a, l, l->dx), s->row, s->rows);
     const int64_t forward[2] = {1, 1}, back[2] = {1, IN};
-    for (int64_t e = 0; e < ROWS * OUT; e++) {
-        if (!is_compared(e, ROWS, OUT)) continue;
+    for (int64_t e = 0; e < s->rows * OUT; e++) {
+        if (!is_compared(e, s->rows, OUT)) continue;
         check_sum(x.at + e / OUT * IN, w.at + e % OUT * IN, IN, forward, y.at[e],
                   tolerance_of(type));
     }
-    for (int64_t e = 0; e < ROWS * IN; e++) {
-        if (!is_compared(e, ROWS, IN)) continue;
+    for (int64_t e = 0; e < s->rows * IN; e++) {
+        if (!is_compared(e, s->rows, IN)) continue;
         check_sum(dy.at + e / IN * OUT, w.at + e % IN, OUT, back, dx.at[e], tolerance_of(type));
     }
-    check_dw(dy, x, read_field(a, l, l->dw));
+    check_dw(dy, x, rows_of(read_field(a, l, l->dw), s->matrix, OUT));
 }
 
 // Updates the history as the end of a step does.
 static void history_update(const backend_run *run, const linear *l, int window)
 {
-    const int64_t dims[2] = {FP8_OPERANDS, FP8_COLUMNS};
+    const int64_t dims[2] = {kern_interpret_elements(l->it, l->history) / FP8_COLUMNS, FP8_COLUMNS};
     static step_block step;
     arena *a = NULL;
     must(arena_create("update", 0, &a));
     kern_tensor counts = kt_make(a, DTYPE_F32, 2, dims), steps = kt_make(a, DTYPE_F32, 2, dims);
     const tensor_id grad = grad_of(l, l->history);
-    for (int64_t e = 0; e < FP8_OPERANDS * FP8_COLUMNS; e++) {
+    for (int64_t e = 0; e < dims[0] * FP8_COLUMNS; e++) {
         kt_put(&counts, e, kern_interpret_get(l->it, grad, e));
         kt_put(&steps, e, kern_interpret_get(l->it, l->history, e));
     }
     kern_call call = {.code = OP_FP8_HISTORY, .step = &step, .in = {counts, steps}, .out = {steps}};
     call.attrs.fp8_steps = window;
     must(kern_run(&run->context, &call));
-    for (int64_t e = 0; e < FP8_OPERANDS * FP8_COLUMNS; e++) {
+    for (int64_t e = 0; e < dims[0] * FP8_COLUMNS; e++) {
         kern_interpret_put(l->it, l->history, e, kt_get(&steps, e));
+    }
+    arena_destroy(a);
+}
+
+static void operands_put(const linear *l, int step)
+{
+    const tensor_id operands[FP8_OPERANDS] = {l->x, l->w, l->dy};
+    for (int o = 0; o < FP8_OPERANDS; o++) {
+        for (int64_t e = 0; e < kern_interpret_elements(l->it, operands[o]); e++) {
+            const double x = test_uniform((uint64_t)step, o, e);
+            kern_interpret_put(l->it, operands[o], e, size_of(step, o) * x * x * x);
+        }
+    }
+}
+
+static void histories_check(const backend_run *run, dtype type, bool experts, int window)
+{
+    arena *a = NULL;
+    linear l = {.window = window};
+    double most[EXPERTS][FP8_OPERANDS][STEPS] = {{{0}}};
+    must(arena_create("history", 0, &a));
+    layer_make(a, run, type, experts, &l);
+    for (int step = 0; step < STEPS; step++) {
+        operands_put(&l, step);
+        layer_run(&l, experts);
+        for (int e = 0; e < (experts ? EXPERTS : 1); e++) {
+            const stretch s = stretch_at(experts, e);
+            double factor[FP8_OPERANDS];
+            for (int o = 0; o < FP8_OPERANDS; o++) {
+                factor[o] = factor_of(most[e][o], step, window, o);
+                most[e][o][step] = most_of(&l, &s, o);
+            }
+            products_check(a, &l, &s, factor, type);
+        }
+        history_update(run, &l, window);
     }
     arena_destroy(a);
 }
 
 static void check_history(const backend_run *run, dtype type)
 {
-    for (int window = 1; window <= 2; window++) {
-        arena *a = NULL;
-        linear l = {.window = window};
-        double most[FP8_OPERANDS][STEPS] = {{0}}, factor[FP8_OPERANDS];
-        must(arena_create("history", 0, &a));
-        layer_make(a, run, type, false, &l);
-        for (int step = 0; step < STEPS; step++) {
-            const tensor_id operands[FP8_OPERANDS] = {l.x, l.w, l.dy};
-            for (int o = 0; o < FP8_OPERANDS; o++) {
-                for (int64_t e = 0; e < kern_interpret_elements(l.it, operands[o]); e++) {
-                    const double x = test_uniform((uint64_t)step, o, e);
-                    kern_interpret_put(l.it, operands[o], e, size_of(step, o) * x * x * x);
-                }
-                factor[o] = factor_of(most[o], step, window, o);
-                most[o][step] = most_of(&l, operands[o]);
-            }
-            layer_run(&l, false);
-            products_check(a, &l, factor, type);
-            history_update(run, &l, window);
-        }
-        arena_destroy(a);
-    }
+    for (int window = 1; window <= 2; window++) histories_check(run, type, false, window);
+}
+
+// Each expert has its own; one of them has no rows.
+static void check_expert_history(const backend_run *run, dtype type)
+{
+    histories_check(run, type, true, 2);
 }
 
 static void histories(void **state)
 {
     (void)state;
     every_backend(check_history);
+}
+
+static void histories_of_experts(void **state)
+{
+    (void)state;
+    every_backend(check_expert_history);
 }
 
 // ---- by the library of a GPU --------------------------------------------------------------------
@@ -489,6 +538,7 @@ int main(void)
         cmocka_unit_test(linear_layers),
         cmocka_unit_test(experts),
         cmocka_unit_test(histories),
+        cmocka_unit_test(histories_of_experts),
         cmocka_unit_test(infinities_are_not_hidden),
         cmocka_unit_test(nans_are_not_forgotten),
         cmocka_unit_test(the_library_multiplies_codes),

@@ -77,7 +77,9 @@ static int64_t blocks_of(const kern_call *c, bool is_input, int operand)
     const bool reads =
         c->code == OP_GROUPED_MATMUL || c->code == OP_GROUPED_MATMUL_DX || c->code == OP_BIAS_ROWS;
     const bool adds = c->code == OP_GROUPED_MATMUL_DW || c->code == OP_BIAS_ROWS_DW;
-    const bool is_weight = reads ? is_input && operand == 1 : adds && !is_input;
+    const bool is_weight = c->code == OP_FP8_COUNTS_ROWS ? is_input && operand == 4
+                           : reads                       ? is_input && operand == 1
+                                                         : adds && !is_input;
     return is_weight ? c->attrs.experts : 1;
 }
 
@@ -257,7 +259,9 @@ static void check_output(trial *t, int o, const kern_call *pieces, const cut *c)
             double got = kt_get(piece, e);
             if (kind == PLACE_PARTIAL) got += kt_get(&pieces[WAYS - 1 - k].out[o], e);
             // Pieces count more calls than the whole, in the same columns.
-            if (t->s.node.code == OP_FP8_COUNTS) got = fmin(got, 1.0);
+            const op_code code = t->s.node.code;
+            const bool is_count = code == OP_FP8_COUNTS || code == OP_FP8_COUNTS_ROWS;
+            if (is_count) got = fmin(got, 1.0);
             const double error = fabs(got - want);
             largest = fmax(largest, fabs(want));
             if (!(isnan(got) && isnan(want))) worst = fmax(worst, isnan(error) ? HUGE_VAL : error);

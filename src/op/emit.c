@@ -32,14 +32,21 @@ status op_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id bias, op_act
     return op_matmul_scaled(p, in, activation, y);
 }
 
+// Factors of whole operands come from a history.
+static void fp8_set(const op_program *p, tensor_id history, op_node *node)
+{
+    const bool has_factors = p->fp8 != FP8_TENSOR || history != TENSOR_NONE;
+    node->attrs.fp8 = has_factors ? p->fp8 : FP8_NONE;
+    node->attrs.fp8_margin = node->attrs.fp8 == FP8_TENSOR ? p->fp8_margin : 0;
+}
+
 status op_matmul_scaled(op_program *p, const tensor_id in[4], op_activation activation,
                         tensor_id *y)
 {
     const bool apart = (p->purpose == PURPOSE_TRAIN || p->as_training) && activation != ACT_NONE;
     op_node node = op_node_of(OP_MATMUL);
     for (int i = 0; i < 4; i++) node.in[i] = in[i];
-    node.attrs.fp8 = p->fp8 == FP8_TENSOR && in[3] == TENSOR_NONE ? FP8_NONE : p->fp8;
-    node.attrs.fp8_margin = node.attrs.fp8 == FP8_TENSOR ? p->fp8_margin : 0;
+    fp8_set(p, in[3], &node);
     node.attrs.activation = apart ? ACT_NONE : activation;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     if (apart) return op_activate(p, node.out[0], activation, y);
@@ -379,12 +386,17 @@ status op_unpermute(op_program *p, tensor_id rows, tensor_id row_of, tensor_id w
 status op_grouped_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id offsets,
                          int32_t experts, tensor_id *y)
 {
+    return op_grouped_matmul_scaled(p, (const tensor_id[4]){x, w, offsets, TENSOR_NONE}, experts,
+                                    y);
+}
+
+status op_grouped_matmul_scaled(op_program *p, const tensor_id in[4], int32_t experts,
+                                tensor_id *y)
+{
     op_node node = op_node_of(OP_GROUPED_MATMUL);
-    node.in[0] = x;
-    node.in[1] = w;
-    node.in[2] = offsets;
+    for (int i = 0; i < 4; i++) node.in[i] = in[i];
     node.attrs.experts = experts;
-    node.attrs.fp8 = p->fp8 == FP8_BLOCK ? FP8_BLOCK : FP8_NONE;
+    fp8_set(p, in[3], &node);
     TRY(op_append(p, OP_FORWARD, &node, 0));
     *y = node.out[0];
     return ST_OK;

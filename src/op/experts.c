@@ -464,7 +464,7 @@ static void grouped_matmul_place(const op_program *p, const op_node *node, op_ru
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "0rr:0", "r0r:1", "11r:p");
+    OP_RULES(rules, count, "0rrr:0", "r0rr:1", "11rr:p");
 }
 
 static op_cost grouped_matmul_cost(const op_program *p, const op_node *node,
@@ -475,6 +475,18 @@ static op_cost grouped_matmul_cost(const op_program *p, const op_node *node,
     return cost;
 }
 
+// Counts the magnitudes of the operands of products in 8 bits, for each expert.
+static status history_gradient(op_program *p, const op_node *node, const op_node *dw)
+{
+    op_node counts = op_node_of(OP_FP8_COUNTS_ROWS);
+    if (!op_trains(p, node->in[3])) return ST_OK;
+    counts.attrs.experts = node->attrs.experts;
+    for (int i = 0; i < 3; i++) counts.in[i] = dw->in[i];
+    counts.in[4] = node->in[1];
+    TRY(op_grad_weight(p, node->in[3], &counts.out[0]));
+    return op_append(p, OP_BACKWARD_WEIGHT, &counts, 0);
+}
+
 static status grouped_matmul_gradient(op_program *p, const op_node *node)
 {
     op_node dx = op_node_of(OP_GROUPED_MATMUL_DX), dw = op_node_of(OP_GROUPED_MATMUL_DW);
@@ -483,10 +495,12 @@ static status grouped_matmul_gradient(op_program *p, const op_node *node)
     dx.in[0] = dw.in[0] = op_grad_get(p, node->out[0]);
     dx.in[1] = node->in[1];
     dw.in[1] = node->in[0];
-    // Which rows of an expert would share a factor depends on the layout.
-    dw.attrs.fp8 = FP8_NONE;
+    // Which rows of an expert would share the factor of a block depends on the layout.
+    if (node->attrs.fp8 == FP8_BLOCK) dw.attrs.fp8 = FP8_NONE;
     dx.in[2] = dw.in[2] = node->in[2];
+    dx.in[4] = dw.in[4] = node->in[3];
     TRY(op_grad_append(p, &dx, node->in[0]));
+    TRY(history_gradient(p, node, &dw));
     if (!op_trains(p, node->in[1])) return ST_OK;
     TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
     return op_append(p, OP_BACKWARD_WEIGHT, &dw, 0);
@@ -495,13 +509,13 @@ static status grouped_matmul_gradient(op_program *p, const op_node *node)
 const op_kind op_row_grouped_matmul = {
     .code = OP_GROUPED_MATMUL,
     .name = "grouped_matmul",
-    .in = "fRK fWK iX",
+    .in = "fRK fWK iX sHJ",
     .out = "fRM",
     .made = "y",
     .cost_class = COST_GEMM,
     .gemm = "RMK",
     .inplace = {-1, -1, -1, -1},
-    .optional_in = 1u << 2,
+    .optional_in = 1u << 2 | 1u << 3,
     .kept_by_selective = true,
     .infer = grouped_matmul_infer,
     .place = grouped_matmul_place,
@@ -523,20 +537,20 @@ static void grouped_matmul_dx_place(const op_program *p, const op_node *node, op
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "0rr0:0", "r1r1:1", "10rp:p");
+    OP_RULES(rules, count, "0rr0r:0", "r1r1r:1", "10rpr:p");
 }
 
 const op_kind op_row_grouped_matmul_dx = {
     .code = OP_GROUPED_MATMUL_DX,
     .name = "grouped_matmul_dx",
-    .in = "fRM fWK iX fRK",
+    .in = "fRM fWK iX fRK sHJ",
     .out = "fRK",
     .made = "dx",
     .cost_class = COST_GEMM,
     .gemm = "RKM",
     .grad_of = GRAD_OF_INPUT,
     .inplace = {3, -1, -1, -1},
-    .optional_in = 1u << 2 | 1u << 3,
+    .optional_in = 1u << 2 | 1u << 3 | 1u << 4,
     .kept_by_selective = true,
     .infer = grouped_matmul_dx_infer,
     .place = grouped_matmul_dx_place,
@@ -560,7 +574,7 @@ static void grouped_matmul_dw_place(const op_program *p, const op_node *node, op
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "00rr:p", "1rrr:0", "r1rr:1");
+    OP_RULES(rules, count, "00rrr:p", "1rrrr:0", "r1rrr:1");
 }
 
 static op_cost grouped_matmul_dw_cost(const op_program *p, const op_node *node,
@@ -574,20 +588,61 @@ static op_cost grouped_matmul_dw_cost(const op_program *p, const op_node *node,
 const op_kind op_row_grouped_matmul_dw = {
     .code = OP_GROUPED_MATMUL_DW,
     .name = "grouped_matmul_dw",
-    .in = "fRM fRK iX iQL",
+    .in = "fRM fRK iX iQL sHJ",
     .out = "gWK",
     .made = "dw",
     .cost_class = COST_GEMM,
     .gemm = "MKR",
     .grad_of = GRAD_OF_WEIGHT,
     .inplace = {-1, -1, -1, -1},
-    .optional_in = 1u << 2 | 1u << 3,
+    .optional_in = 1u << 2 | 1u << 3 | 1u << 4,
     .finds_rows = true,
     .accumulates = 1u,
     .kept_by_selective = true,
     .infer = grouped_matmul_dw_infer,
     .place = grouped_matmul_dw_place,
     .cost = grouped_matmul_dw_cost,
+    .check = experts_check,
+};
+
+static status counts_rows_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, &shapes));
+    TRY(experts_bind(node, &shapes));
+    op_shapes_bind(&shapes, 'H', extent_of(FP8_OPERANDS * (int64_t)node->attrs.experts));
+    op_shapes_bind(&shapes, 'J', extent_of(FP8_COLUMNS));
+    return op_shapes_out(p, node, wanted, &shapes);
+}
+
+static void counts_rows_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00rrr:p", "1rrr0:p", "r1rr1:p");
+}
+
+static op_cost counts_rows_cost(const op_program *p, const op_node *node,
+                                const extent_binding *bound)
+{
+    return cost_without(p, node, bound, 1u << 2 | 1u << 3, 0);
+}
+
+// Offsets and counts are where GROUPED_MATMUL_DW has them.
+const op_kind op_row_fp8_counts_rows = {
+    .code = OP_FP8_COUNTS_ROWS,
+    .name = "fp8_counts_rows",
+    .in = "fRM fRK iX iQL fWK",
+    .out = "gHJ",
+    .made = "counts",
+    .grad_of = GRAD_OF_WEIGHT,
+    .inplace = {-1, -1, -1, -1},
+    .optional_in = 1u << 2 | 1u << 3,
+    .finds_rows = true,
+    .accumulates = 1u,
+    .infer = counts_rows_infer,
+    .place = counts_rows_place,
+    .cost = counts_rows_cost,
     .check = experts_check,
 };
 

@@ -115,6 +115,9 @@ NODISCARD status op_unpermute(op_program *p, tensor_id rows, tensor_id row_of, t
                               tensor_id *y);
 NODISCARD status op_grouped_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id offsets,
                                    int32_t experts, tensor_id *y);
+// in: x, w, offsets, the history of the factors of each expert's operands in 8 bits.
+NODISCARD status op_grouped_matmul_scaled(op_program *p, const tensor_id in[4], int32_t experts,
+                                          tensor_id *y);
 NODISCARD status op_scale_rows(op_program *p, tensor_id x, tensor_id scale, tensor_id *y);
 NODISCARD status op_scale(op_program *p, tensor_id x, float factor, tensor_id *y);
 // The squared lengths of the rows of w + scale b a, and columns of x times m over the lengths. in:

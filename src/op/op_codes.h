@@ -24,7 +24,9 @@ extern "C" {
 //                                                   -> dx(N,K) = before + dy w: the sum continues
 //   MATMUL_DW      dy(N,M) x(N,K) [history]         -> += dw(M,K) = dy^T x
 //   FP8_COUNTS     dy(N,M) x(N,K) w(M,K)            -> += counts(3,64)
-//   FP8_HISTORY    counts(3,64) steps(3,64)         -> steps (op/fp8.c)
+//   FP8_COUNTS_ROWS  dy(R,M) x(R,K) [offsets] [counts] w(E*M,K) -> += counts(E*3,64): of each
+//                  expert's rows and matrix
+//   FP8_HISTORY    counts(H,64) steps(H,64)         -> steps (op/fp8.c)
 //   BIAS_DW        dy(N,M)                          -> += db(M)
 //   ADD            a b                              -> y = a + b
 //   ADD_BIAS       x(N,M) bias(M)                   -> y(N,M) = x + bias
@@ -185,15 +187,17 @@ extern "C" {
 //   UNPERMUTE      rows(R,D) row_of(N,T) [weights]  -> y(N,D): each token's rows, times their
 //                  weights, added in the order of its T experts
 //   UNPERMUTE_BWD  dy row_of [rows weights]         -> drows(R,D) [dweights(N,T)]
-//   GROUPED_MATMUL x(R,K) w(E*M,K) [offsets(E+1)]   -> y(R,M): each row with the matrix of its
+//   GROUPED_MATMUL x(R,K) w(E*M,K) [offsets(E+1)] [history(E*3,64)]
+//                                                   -> y(R,M): each row with the matrix of its
 //                  expert, one of E = attrs.experts. Without offsets each expert has R / E rows;
 //                  with S E + 1 offsets, those of expert e of rank s begin at offsets[s E + e]
-//   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets] [before(R,K)] -> dx(R,K) = before + dy w: the sum
-//                  continues; with piece.whole_rows dy has the M columns of the rows of each matrix
+//   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets] [before(R,K)] [history] -> dx(R,K) = before + dy
+//                  w: the sum continues; with piece.whole_rows dy has the M columns of the rows of each matrix
 //                  from piece.first_row on
 //   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]   -> += dw(E*M,K): a sequential sum for each expert
 //                  over its rows
 //                  [counts(Q,L)]: with counts, over the rows of the action's sequences alone
+//                  [history]
 //   LIMIT_ROWS     ids(N,T)                         -> ids(N,T): -1 for tokens of a sequence beyond
 //                  the first attrs.limit of an expert, in the order of tokens and their choices
 //   COUNT_ROWS     ids(N,T)                         -> counts(Q,L): rows of each of the L =
@@ -261,6 +265,7 @@ extern "C" {
     X(GROUPED_MATMUL, grouped_matmul)       \
     X(GROUPED_MATMUL_DX, grouped_matmul_dx) \
     X(GROUPED_MATMUL_DW, grouped_matmul_dw) \
+    X(FP8_COUNTS_ROWS, fp8_counts_rows)     \
     X(BIAS_ROWS, bias_rows)                 \
     X(BIAS_ROWS_DW, bias_rows_dw)           \
     X(BIAS_TOKENS, bias_tokens)             \

@@ -26,6 +26,7 @@ const kern_backend kern_backend_cpu = {
             [OP_MATMUL_DW] = cpu_fp8_workspace,
             [OP_GROUPED_MATMUL] = cpu_fp8_workspace,
             [OP_GROUPED_MATMUL_DX] = cpu_fp8_workspace,
+            [OP_GROUPED_MATMUL_DW] = cpu_fp8_workspace,
         },
     .check_bytes =
         {

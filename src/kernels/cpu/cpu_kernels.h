@@ -25,9 +25,9 @@ int64_t cpu_objective_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads);
 int64_t cpu_fp8_workspace(const kern_call *call, int threads);
-// Returns the call of a product, or, if it multiplies in 8 bits, `rounded`: the same with rounded
-// operands in its workspace.
-const kern_call *cpu_fp8_operands(const kern_context *context, const kern_call *call,
+// If a product multiplies in 8 bits, makes *call `rounded`: the same with rounded operands in its
+// workspace.
+NODISCARD status cpu_fp8_operands(const kern_context *context, const kern_call **call,
                                   kern_call *rounded);
 int64_t cpu_muon_workspace(const kern_call *call, int threads);
 int64_t cpu_muon_update_workspace(const kern_call *call, int threads);

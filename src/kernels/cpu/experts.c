@@ -391,7 +391,8 @@ static status products_run(const kern_context *context, const kern_call *of)
 {
     kern_call rounded;
     TRY(cpu_call_check(of));
-    const kern_call *call = cpu_fp8_operands(context, of, &rounded);
+    const kern_call *call = of;
+    TRY(cpu_fp8_operands(context, &call, &rounded));
     gemm_check check = gemm_check_of(context, of);
     for (int64_t e = 0; e < call->attrs.experts; e++) {
         for (int64_t r = 0; r < expert_ranks(call); r++) {
@@ -413,11 +414,11 @@ status cpu_grouped_matmul_dx(const kern_context *context, const kern_call *call)
 
 // An expert may have had any number of rows before, so its sum never takes pairs. It is one sum
 // over the rows of all ranks.
-static status expert_sum(const kern_context *context, const kern_call *call, int64_t e)
+static status expert_sum(const kern_context *context, const kern_call *call, gemm_check *check,
+                         int64_t e)
 {
     const int64_t columns = call->in[0].dims[1];
     bool accumulate = call->accumulate;
-    gemm_check check = gemm_check_of(context, call);
     expert_walk walk = expert_walk_begin(call);
     while (expert_walk_has(&walk)) {
         expert_rows g = {0};
@@ -429,7 +430,7 @@ static status expert_sum(const kern_context *context, const kern_call *call, int
         args.a = gemm_transposed(matrix_from(&call->in[0], g.begin));
         args.b = matrix_from(&call->in[1], g.begin);
         args.accumulate = accumulate;
-        args.check = &check;
+        args.check = check;
         gemm_run(context, &args);
         accumulate = true;
     }
@@ -447,10 +448,14 @@ int64_t cpu_grouped_check_bytes(const kern_call *call)
     return gemm_check_bytes(out->dims[0], out->dims[1], in->dims[1], out->type, adds);
 }
 
-status cpu_grouped_matmul_dw(const kern_context *context, const kern_call *call)
+status cpu_grouped_matmul_dw(const kern_context *context, const kern_call *of)
 {
-    TRY(cpu_call_check(call));
-    for (int64_t e = 0; e < call->attrs.experts; e++) TRY(expert_sum(context, call, e));
+    kern_call rounded;
+    const kern_call *call = of;
+    TRY(cpu_call_check(of));
+    TRY(cpu_fp8_operands(context, &call, &rounded));
+    gemm_check check = gemm_check_of(context, of);
+    for (int64_t e = 0; e < call->attrs.experts; e++) TRY(expert_sum(context, call, &check, e));
     return ST_OK;
 }
 

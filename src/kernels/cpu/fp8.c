@@ -75,28 +75,61 @@ static void stripe_task(void *context, int64_t index, int thread)
     }
 }
 
-const kern_call *cpu_fp8_operands(const kern_context *context, const kern_call *call,
-                                  kern_call *rounded)
+static void job_run(const kern_context *context, fp8_job *job)
 {
-    if (call->attrs.fp8 == FP8_NONE) return call;
+    job->stripes = (job->group + SIDE - 1) / SIDE;
+    kern_parallel(context->pool, job->from->dims[0] / job->group * job->stripes, stripe_task, job);
+}
+
+// Returns some rows of an operand.
+static kern_tensor rows_of(const kern_tensor *t, const expert_rows *rows)
+{
+    kern_tensor some = *t;
+    some.data = (char *)t->data + rows->begin * t->strides[0] * dtype_bytes(t->type);
+    some.dims[0] = rows->count;
+    return some;
+}
+
+static status whole_round(const kern_context *context, const kern_call *call, int operand,
+                          const kern_tensor *to)
+{
+    for (int64_t s = 0; s < fp8_stretches(call, operand); s++) {
+        int64_t expert = 0;
+        expert_rows rows;
+        TRY(fp8_stretch(call, operand, s, &rows, &expert));
+        const kern_tensor from = rows_of(&call->in[operand], &rows), into = rows_of(to, &rows);
+        fp8_job job = {.vec = cpu_vec_of(context->level),
+                       .from = &from,
+                       .to = &into,
+                       .block = FP8_OF_ALL,
+                       .group = rows.count,
+                       .has_history = true,
+                       .exponent = fp8_operand_exponent(call, operand, expert),
+                       .format = fp8_operand_format(call, operand)};
+        if (rows.count > 0) job_run(context, &job);
+    }
+    return ST_OK;
+}
+
+status cpu_fp8_operands(const kern_context *context, const kern_call **of, kern_call *rounded)
+{
+    const kern_call *call = *of;
+    if (call->attrs.fp8 == FP8_NONE) return ST_OK;
     ASSERT(call->workspace_bytes >= cpu_fp8_workspace(call, context->threads));
     ASSERT(call->in[0].type == call->in[1].type && call->in[0].type != DTYPE_F16);
     fp8_operands_move(call, call->in[0].type, rounded);
     for (int i = 0; i < 2; i++) {
-        const int64_t group = fp8_group_rows(call, i);
-        const bool has_history = call->attrs.fp8 == FP8_TENSOR;
         fp8_job job = {.vec = cpu_vec_of(context->level),
                        .from = &call->in[i],
                        .to = &rounded->in[i],
                        .block = fp8_block_of(call, i),
-                       .group = group,
-                       .stripes = (group + SIDE - 1) / SIDE,
-                       .has_history = has_history,
-                       .exponent = has_history ? fp8_operand_exponent(call, i) : 0,
-                       .format = fp8_operand_format(call, i)};
-        kern_parallel(context->pool, call->in[i].dims[0] / group * job.stripes, stripe_task, &job);
+                       .group = fp8_group_rows(call, i),
+                       .format = FP8_E4M3};
+        if (call->attrs.fp8 == FP8_BLOCK) job_run(context, &job);
+        if (call->attrs.fp8 == FP8_TENSOR) TRY(whole_round(context, call, i, &rounded->in[i]));
     }
-    return rounded;
+    *of = rounded;
+    return ST_OK;
 }
 
 int64_t cpu_fp8_workspace(const kern_call *call, int threads)
@@ -155,6 +188,55 @@ status cpu_fp8_counts(const kern_context *context, const kern_call *call)
             dtype_store(counts->type, counts->data, at, before + (j <= column ? 1.0 : 0.0));
         }
     }
+    return ST_OK;
+}
+
+// Counts the largest magnitude of one operand of one expert.
+typedef struct rows_job {
+    const cpu_vec *vec;
+    const kern_call *call;
+} rows_job;
+
+static void counts_rows_task(void *context, int64_t index, int thread)
+{
+    static const int operands[FP8_OPERANDS] = {1, 4, 0}; // x, w, dy
+    (void)thread;
+    const rows_job *job = context;
+    const kern_call *call = job->call;
+    const int64_t expert = index / FP8_OPERANDS;
+    const kern_tensor *of = &call->in[operands[index % FP8_OPERANDS]], *counts = &call->out[0];
+    const bool is_weight = of == &call->in[4];
+    const int64_t own = is_weight ? of->dims[0] / call->attrs.experts : 0;
+    float most = 0.0f, x[SIDE];
+    for (int64_t rank = 0; rank < (is_weight ? 1 : expert_ranks(call)); rank++) {
+        expert_rows rows = {.begin = expert * own, .count = own};
+        if (!is_weight && expert_rows_of(call, rank, expert, &rows) != ST_OK) return; // checked
+        for (int64_t i = rows.begin; i < rows.begin + rows.count; i++) {
+            for (int64_t j = 0; j < of->dims[1]; j += SIDE) {
+                const int64_t count = min_i64(SIDE, of->dims[1] - j);
+                job->vec->cast(cpu_span_fp32(x), cpu_span_offset(tensor_row(of, i), j), count);
+                for (int64_t k = 0; k < count; k++) most = fp8_larger(most, x[k]);
+            }
+        }
+    }
+    for (int j = 0; j < FP8_COLUMNS; j++) {
+        const int64_t at = index * tensor_stride(counts) + j;
+        const double before = call->accumulate ? dtype_load(counts->type, counts->data, at) : 0.0;
+        dtype_store(counts->type, counts->data, at,
+                    before + (j <= fp8_column(most) ? 1.0 : 0.0));
+    }
+}
+
+// An action on some sequences counts all rows: a column only has to be positive.
+status cpu_fp8_counts_rows(const kern_context *context, const kern_call *call)
+{
+    rows_job job = {.vec = cpu_vec_of(context->level), .call = call};
+    TRY(cpu_call_check(call));
+    for (int64_t i = 0; i < expert_ranks(call) * call->attrs.experts; i++) {
+        expert_rows rows;
+        TRY(expert_rows_of(call, i / call->attrs.experts, i % call->attrs.experts, &rows));
+    }
+    kern_parallel(context->pool, FP8_OPERANDS * call->attrs.experts, counts_rows_task, &job);
     return ST_OK;
 }
 

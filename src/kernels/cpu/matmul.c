@@ -172,7 +172,8 @@ bool cpu_matmul_dx_fuses(const kern_context *context, const kern_call *first,
 status cpu_matmul(const kern_context *context, const kern_call *of)
 {
     kern_call rounded;
-    const kern_call *call = cpu_fp8_operands(context, of, &rounded);
+    const kern_call *call = of;
+    TRY(cpu_fp8_operands(context, &call, &rounded));
     const finish f = {.vec = cpu_vec_of(context->level),
                       .bias = &call->in[2],
                       .activation = call->attrs.activation,
@@ -200,7 +201,8 @@ static void rows_copy(const kern_tensor *to, const kern_tensor *from)
 status cpu_matmul_dx(const kern_context *context, const kern_call *of)
 {
     kern_call rounded;
-    const kern_call *call = cpu_fp8_operands(context, of, &rounded);
+    const kern_call *call = of;
+    TRY(cpu_fp8_operands(context, &call, &rounded));
     const kern_tensor *before = &call->in[2];
     const finish f = {.vec = cpu_vec_of(context->level), .then = call->then, .made = &call->out[0]};
     gemm_args g = dx_of(call);
@@ -215,7 +217,8 @@ status cpu_matmul_dx(const kern_context *context, const kern_call *of)
 status cpu_matmul_dw(const kern_context *context, const kern_call *of)
 {
     kern_call rounded;
-    const kern_call *call = cpu_fp8_operands(context, of, &rounded);
+    const kern_call *call = of;
+    TRY(cpu_fp8_operands(context, &call, &rounded));
     const kern_tensor *dy = &call->in[0], *x = &call->in[1];
     gemm_args g = product_into(call, gemm_transposed(matrix_of(dy)), matrix_of(x), dy->dims[0]);
     g.accumulate = call->accumulate;

@@ -81,36 +81,51 @@ typedef struct cuda_bias_args {
     int32_t accumulate, unused;
 } cuda_bias_args;
 
-#define CUDA_EXPERT_KERNELS(X)                    \
-    X(cuda_route, cuda_route_args)                \
-    X(cuda_route_shares, cuda_route_args)         \
-    X(cuda_route_bwd, cuda_route_args)            \
-    X(cuda_step_routes, cuda_route_args)          \
-    X(cuda_balance, cuda_route_args)              \
-    X(cuda_permute_count, cuda_permute_args)      \
-    X(cuda_permute_offsets, cuda_permute_args)    \
-    X(cuda_permute_rows, cuda_permute_args)       \
-    X(cuda_rows_add, cuda_rows_args)              \
-    X(cuda_rows_spread, cuda_rows_args)           \
-    X(cuda_rows_factor, cuda_factor_args)         \
-    X(cuda_count_rows, cuda_counts_args)          \
-    X(cuda_row_offsets, cuda_counts_args)         \
-    X(cuda_limit_rows, cuda_counts_args)          \
-    X(cuda_place_experts, cuda_place_args)        \
-    X(cuda_narrow_rows, cuda_counts_args)         \
-    X(cuda_widen_rows, cuda_counts_args)          \
-    X(cuda_grouped_bf16_nt, cuda_grouped_args)    \
-    X(cuda_grouped_bf16_nn, cuda_grouped_args)    \
-    X(cuda_grouped_bf16_tn, cuda_grouped_args)    \
-    X(cuda_grouped_f16_nt, cuda_grouped_args)     \
-    X(cuda_grouped_f16_nn, cuda_grouped_args)     \
-    X(cuda_grouped_f16_tn, cuda_grouped_args)     \
-    X(cuda_grouped_plain_rows, cuda_grouped_args) \
-    X(cuda_grouped_plain_sums, cuda_grouped_args) \
-    X(cuda_bias_rows, cuda_bias_args)             \
-    X(cuda_bias_rows_dw, cuda_bias_args)          \
-    X(cuda_bias_tokens, cuda_bias_args)           \
-    X(cuda_bias_tokens_dw, cuda_bias_args)        \
+// of.history is that of expert 0; that of expert e begins 3 e rows, of history_stride, after it.
+typedef struct cuda_fp8_experts_args {
+    cuda_fp8_args of;
+    cuda_groups groups;
+    int64_t history_stride;
+} cuda_fp8_experts_args;
+
+typedef struct cuda_fp8_counts_rows_args {
+    cuda_view x, w, dy, counts;
+    cuda_groups groups;
+    int32_t accumulate, unused;
+} cuda_fp8_counts_rows_args;
+
+#define CUDA_EXPERT_KERNELS(X)                         \
+    X(cuda_route, cuda_route_args)                     \
+    X(cuda_route_shares, cuda_route_args)              \
+    X(cuda_route_bwd, cuda_route_args)                 \
+    X(cuda_step_routes, cuda_route_args)               \
+    X(cuda_balance, cuda_route_args)                   \
+    X(cuda_permute_count, cuda_permute_args)           \
+    X(cuda_permute_offsets, cuda_permute_args)         \
+    X(cuda_permute_rows, cuda_permute_args)            \
+    X(cuda_rows_add, cuda_rows_args)                   \
+    X(cuda_rows_spread, cuda_rows_args)                \
+    X(cuda_rows_factor, cuda_factor_args)              \
+    X(cuda_count_rows, cuda_counts_args)               \
+    X(cuda_row_offsets, cuda_counts_args)              \
+    X(cuda_limit_rows, cuda_counts_args)               \
+    X(cuda_place_experts, cuda_place_args)             \
+    X(cuda_narrow_rows, cuda_counts_args)              \
+    X(cuda_widen_rows, cuda_counts_args)               \
+    X(cuda_grouped_bf16_nt, cuda_grouped_args)         \
+    X(cuda_grouped_bf16_nn, cuda_grouped_args)         \
+    X(cuda_grouped_bf16_tn, cuda_grouped_args)         \
+    X(cuda_grouped_f16_nt, cuda_grouped_args)          \
+    X(cuda_grouped_f16_nn, cuda_grouped_args)          \
+    X(cuda_grouped_f16_tn, cuda_grouped_args)          \
+    X(cuda_grouped_plain_rows, cuda_grouped_args)      \
+    X(cuda_grouped_plain_sums, cuda_grouped_args)      \
+    X(cuda_fp8_experts, cuda_fp8_experts_args)         \
+    X(cuda_fp8_counts_rows, cuda_fp8_counts_rows_args) \
+    X(cuda_bias_rows, cuda_bias_args)                  \
+    X(cuda_bias_rows_dw, cuda_bias_args)               \
+    X(cuda_bias_tokens, cuda_bias_args)                \
+    X(cuda_bias_tokens_dw, cuda_bias_args)             \
     X(cuda_bias_tokens_ds, cuda_bias_args)
 
 #ifdef __cplusplus

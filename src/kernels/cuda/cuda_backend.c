@@ -37,6 +37,7 @@ const kern_backend kern_backend_cuda = {
             [OP_FP8_COUNTS] = cuda_fp8_counts_workspace,
             [OP_GROUPED_MATMUL] = cuda_fp8_workspace,
             [OP_GROUPED_MATMUL_DX] = cuda_fp8_workspace,
+            [OP_GROUPED_MATMUL_DW] = cuda_fp8_workspace,
         },
 };
 
@@ -93,7 +94,8 @@ static bool takes_count(op_code code)
         [OP_GATE_ROWS] = true,   [OP_GATE_ROWS_BWD] = true, [OP_SCALE_ROWS_DS] = true,
         [OP_NARROW_ROWS] = true, [OP_WIDEN_ROWS] = true,    [OP_GROUPED_MATMUL] = true,
         [OP_BIAS_ROWS] = true,   [OP_BIAS_ROWS_DW] = true,  [OP_GROUPED_MATMUL_DX] = true,
-        [OP_ROUTE] = true,       [OP_ROUTE_BWD] = true,     [OP_GROUPED_MATMUL_DW] = true};
+        [OP_ROUTE] = true,       [OP_ROUTE_BWD] = true,     [OP_GROUPED_MATMUL_DW] = true,
+        [OP_FP8_COUNTS_ROWS] = true};
     return takes[code];
 }
 

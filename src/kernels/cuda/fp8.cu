@@ -6,10 +6,12 @@
 //   128 of a column   a thread for 64 rows of a column; two threads share a factor
 //   128 x 128         the largest magnitude of each warp goes through shared memory
 //   a whole operand   a warp looks for the largest column of the history that counts
+//   of experts        the same; a block has rows, or a piece of the matrix, of one expert
 //
 // cuda_fp8_operand writes the rounded numbers in the operand's type. cuda_fp8_codes writes their 8
 // bits, and the factors, as cuBLASLt takes them: the dim that the product sums over is contiguous,
 // so an operand may have to be transposed, through shared memory.
+#include "kernels/cuda/groups.h"
 #include "kernels/cuda/update.h"
 
 enum {
@@ -175,6 +177,23 @@ DEV_KERNEL(cuda_fp8_operand, cuda_fp8_args, CUDA_THREADS)
     fp8_round(&a, &at, false, tile);
 }
 
+DEV_KERNEL(cuda_fp8_experts, cuda_fp8_experts_args, CUDA_THREADS)
+{
+    fp8_tile *tile = (fp8_tile *)dev_shared();
+    int64_t index = dev_block(1);
+    const group_rows rows = groups_find(&a.groups, FP8_SIDE, &index);
+    if (rows.count == 0) return;
+    cuda_fp8_args of = a.of;
+    of.history += FP8_OPERANDS * rows.expert * a.history_stride;
+    fp8_place at;
+    at.row = rows.begin + index * FP8_SIDE;
+    at.column = dev_block(0) * FP8_SIDE;
+    at.rows = dev_min(FP8_SIDE, rows.count - index * FP8_SIDE);
+    at.columns = dev_min(FP8_SIDE, of.in.columns - at.column);
+    fp8_exponents(&of, &at, tile);
+    fp8_round(&of, &at, false, tile);
+}
+
 DEV_KERNEL(cuda_fp8_codes, cuda_fp8_args, CUDA_THREADS)
 {
     fp8_tile *tile = (fp8_tile *)dev_shared();
@@ -222,6 +241,36 @@ DEV_KERNEL(cuda_fp8_counts, cuda_fp8_counts_args, CUDA_THREADS)
     for (int64_t i = 0; i < a.parts; i++) most = fmaxf(most, a.partial[operand * a.parts + i]);
     const float before = a.accumulate ? dev_load(&a.counts, operand, column) : 0.0f;
     dev_store(&a.counts, operand, column, before + (column <= fp8_column(most) ? 1.0f : 0.0f));
+}
+
+// A block for each expert; axis 1 of the grid is x, w, dy.
+DEV_KERNEL(cuda_fp8_counts_rows, cuda_fp8_counts_rows_args, CUDA_THREADS)
+{
+    float *warps = (float *)dev_shared();
+    const int operand = (int)dev_block(1), lane = dev_thread() % DEV_WARP;
+    const int64_t expert = dev_block(0), row = FP8_OPERANDS * expert + operand;
+    const cuda_view v = operand == 0 ? a.x : operand == 1 ? a.w : a.dy;
+    float most = 0.0f;
+    for (int64_t rank = 0; rank < (operand == 1 ? 1 : a.groups.ranks); rank++) {
+        group_rows rows = groups_rows_of(&a.groups, rank, expert);
+        if (operand == 1) {
+            rows.count = a.w.rows / a.groups.experts;
+            rows.begin = expert * rows.count;
+        }
+        for (int64_t i = dev_thread() / DEV_WARP; i < rows.count; i += FP8_WARPS) {
+            for (int64_t j = lane; j < v.columns; j += DEV_WARP) {
+                most = fp8_larger(most, dev_load(&v, rows.begin + i, j));
+            }
+        }
+    }
+    most = dev_warp_max(most);
+    if (lane == 0) warps[dev_thread() / DEV_WARP] = most;
+    dev_barrier();
+    if (dev_thread() >= FP8_COLUMNS) return;
+    for (int i = 0; i < FP8_WARPS; i++) most = fmaxf(most, warps[i]);
+    const float before = a.accumulate ? dev_load(&a.counts, row, dev_thread()) : 0.0f;
+    dev_store(&a.counts, row, dev_thread(),
+              before + (dev_thread() <= fp8_column(most) ? 1.0f : 0.0f));
 }
 
 DEV_KERNEL(cuda_fp8_history, cuda_fp8_history_args, CUDA_THREADS)

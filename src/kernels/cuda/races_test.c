@@ -159,6 +159,7 @@ static const plant plants[] = {
     {"cuda_fp8_operand", OP_MATMUL_DW, 18, CUDA_MISTAKE_BARRIER, 0},
     {"cuda_fp8_operand", OP_MATMUL_DX, 25, CUDA_MISTAKE_BARRIER, 0},
     {"cuda_fp8_most", OP_FP8_COUNTS, 4, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_fp8_counts_rows", OP_FP8_COUNTS_ROWS, 0, CUDA_MISTAKE_BARRIER, 0},
     {"cuda_column_sums", OP_BIAS_DW, 4, CUDA_MISTAKE_BARRIER, 0},
     {"cuda_column_sums", OP_BIAS_DW, 4, CUDA_MISTAKE_SHARED, 0},
     {"cuda_norm", OP_LAYERNORM, 4, CUDA_MISTAKE_SHUFFLE, 14},

@@ -3,7 +3,7 @@
 #ifndef KERNELS_CUDA_ROWS_H
 #define KERNELS_CUDA_ROWS_H
 
-#include "kernels/cuda/args.h"
+#include "kernels/cuda/args_experts.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/kernels_internal.h"
 
@@ -66,6 +66,11 @@ NODISCARD status cuda_wgmma_forward(const kern_context *context, const cuda_atte
                                     int64_t sequences, int dim);
 NODISCARD status cuda_wgmma_backward(const kern_context *context, const cuda_attention_args *a,
                                      int64_t sequences, int dim);
+
+// The rows of experts of a call, whose operands have so many rows of all experts; the most tiles of
+// `side` rows that they can have.
+cuda_groups cuda_groups_of(const kern_call *c, int64_t rows);
+int64_t cuda_groups_tiles(const cuda_groups *g, int64_t side);
 
 // Fills the bounded rows of outputs that are not there with NaN.
 NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *call);
@@ -153,6 +158,7 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(GROUPED_MATMUL, grouped_matmul)       \
     X(GROUPED_MATMUL_DX, grouped_matmul_dx) \
     X(GROUPED_MATMUL_DW, grouped_matmul_dw) \
+    X(FP8_COUNTS_ROWS, fp8_counts_rows)     \
     X(BIAS_ROWS, bias_rows)                 \
     X(BIAS_ROWS_DW, bias_rows_dw)           \
     X(BIAS_TOKENS, bias_tokens)             \

@@ -1,5 +1,6 @@
 // Products in 8 bits: their operands go into the workspace, as 8 bits and factors if the queue's
 // library multiplies these, else rounded in their own type. Histories of their factors.
+#include "kernels/cuda/args_experts.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/fp8_operands.h"
 
@@ -19,7 +20,7 @@ static cuda_fp8_args operand_args(const kern_call *c, int operand)
                           .block = fp8_block_of(c, operand),
                           .format = (int32_t)fp8_operand_format(c, operand)};
     if (args.block != FP8_OF_ALL) return args;
-    const kern_tensor *history = fp8_history_of(c);
+    const kern_tensor *history = fp8_history_of(c); // of experts: the row of the first one
     ASSERT(history->type == DTYPE_F32);
     args.operand = fp8_operand_of(c, operand);
     args.margin = c->attrs.fp8_margin;
@@ -39,6 +40,27 @@ static status operand_run(const kern_context *context, const char *kernel, cuda_
     return cuda_launch_run(context, kernel, &shape, args, sizeof(*args));
 }
 
+// Each expert's rows, or matrix, with its factor.
+static status experts_run(const kern_context *context, const kern_call *c, int operand,
+                          const cuda_fp8_args *of)
+{
+    const bool is_weight = fp8_operand_of(c, operand) == 1;
+    const kern_tensor *t = &c->in[operand];
+    cuda_fp8_experts_args args = {.of = *of,
+                                  .groups = cuda_groups_of(c, t->dims[0]),
+                                  .history_stride = fp8_history_of(c)->strides[0]};
+    args.groups.counts.data = NULL;
+    if (is_weight) {
+        args.groups.offsets.data = NULL;
+        args.groups.ranks = 1;
+    }
+    const cuda_shape shape = {
+        .grid = {(t->dims[1] + SIDE - 1) / SIDE, cuda_groups_tiles(&args.groups, SIDE), 1},
+        .threads = CUDA_THREADS,
+        .shared_bytes = FACTORS_SHARED};
+    return cuda_launch_run(context, "cuda_fp8_experts", &shape, &args, sizeof(args));
+}
+
 status cuda_fp8_operands(const kern_context *context, const kern_call **call, kern_call *rounded)
 {
     const kern_call *c = *call;
@@ -47,7 +69,11 @@ status cuda_fp8_operands(const kern_context *context, const kern_call **call, ke
     for (int i = 0; i < 2; i++) {
         cuda_fp8_args args = operand_args(c, i);
         args.out = cuda_view_of(&rounded->in[i]);
-        TRY(operand_run(context, "cuda_fp8_operand", &args, FACTORS_SHARED));
+        if (c->attrs.fp8 == FP8_TENSOR && c->attrs.experts > 0) {
+            TRY(experts_run(context, c, i, &args));
+        } else {
+            TRY(operand_run(context, "cuda_fp8_operand", &args, FACTORS_SHARED));
+        }
     }
     *call = rounded;
     return ST_OK;
@@ -79,7 +105,8 @@ static narrow narrow_of(const kern_call *c, int operand)
 
 static bool is_grouped(const kern_call *c)
 {
-    return c->code == OP_GROUPED_MATMUL || c->code == OP_GROUPED_MATMUL_DX;
+    return c->code == OP_GROUPED_MATMUL || c->code == OP_GROUPED_MATMUL_DX ||
+           c->code == OP_GROUPED_MATMUL_DW;
 }
 
 int64_t cuda_fp8_workspace(const kern_call *call, int threads)
@@ -178,6 +205,21 @@ status cuda_row_fp8_counts(const kern_context *context, const kern_call *call)
     TRY(cuda_launch_run(context, "cuda_fp8_most", &most, &args, sizeof(args)));
     const cuda_shape one = {.grid = {1, 1, 1}, .threads = CUDA_THREADS};
     return cuda_launch_run(context, "cuda_fp8_counts", &one, &args, sizeof(args));
+}
+
+status cuda_row_fp8_counts_rows(const kern_context *context, const kern_call *call)
+{
+    TRY(cuda_call_check(context, call));
+    cuda_fp8_counts_rows_args args = {.dy = cuda_view_of(&call->in[0]),
+                                      .x = cuda_view_of(&call->in[1]),
+                                      .w = cuda_view_of(&call->in[4]),
+                                      .counts = cuda_view_of(&call->out[0]),
+                                      .groups = cuda_groups_of(call, call->in[0].dims[0]),
+                                      .accumulate = call->accumulate};
+    const cuda_shape shape = {.grid = {call->attrs.experts, FP8_OPERANDS, 1},
+                              .threads = CUDA_THREADS,
+                              .shared_bytes = CUDA_THREADS / 32 * (int64_t)sizeof(float)};
+    return cuda_launch_run(context, "cuda_fp8_counts_rows", &shape, &args, sizeof(args));
 }
 
 status cuda_row_fp8_history(const kern_context *context, const kern_call *call)

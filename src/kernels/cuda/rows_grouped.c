@@ -7,7 +7,7 @@
 
 enum { BIAS_ROWS = 64 }; // of a block (grouped.cu)
 
-static cuda_groups groups_of(const kern_call *c, int64_t rows)
+cuda_groups cuda_groups_of(const kern_call *c, int64_t rows)
 {
     return (cuda_groups){.offsets = cuda_view_of(&c->in[2]),
                          .counts = cuda_view_of(&c->in[3]),
@@ -20,8 +20,7 @@ static cuda_groups groups_of(const kern_call *c, int64_t rows)
                          .sequence_count = c->sequence_count};
 }
 
-// The most tiles of `side` rows that rows of so many experts can have.
-static int64_t tiles_of(const cuda_groups *g, int64_t side)
+int64_t cuda_groups_tiles(const cuda_groups *g, int64_t side)
 {
     return (g->rows + side - 1) / side + g->ranks * g->experts;
 }
@@ -34,7 +33,7 @@ static status grouped_run(const kern_context *context, cuda_grouped_args *args, 
     const bool sums = p->a_along_m != 0, half = cuda_gemm_is_half(p);
     const int64_t side = cuda_gemm_side(half);
     p->aligned = cuda_gemm_is_aligned(p);
-    const int64_t down = sums ? (p->m + side - 1) / side : tiles_of(&args->groups, side);
+    const int64_t down = sums ? (p->m + side - 1) / side : cuda_groups_tiles(&args->groups, side);
     const cuda_shape shape = {
         .grid = {(p->n + side - 1) / side, down, sums ? args->groups.experts : 1},
         .threads = CUDA_THREADS,
@@ -56,7 +55,7 @@ status cuda_row_grouped_matmul(const kern_context *context, const kern_call *c)
     cuda_grouped_args args = {.product = {.a = cuda_view_of(&c->in[0]),
                                           .b = cuda_view_of(&c->in[1]),
                                           .c = cuda_view_of(&c->out[0])}};
-    args.groups = groups_of(c, args.product.a.rows);
+    args.groups = cuda_groups_of(c, args.product.a.rows);
     args.groups.counts.data = NULL;
     args.product.n = args.own = args.product.c.columns;
     args.product.k = args.product.a.columns;
@@ -76,7 +75,7 @@ status cuda_row_grouped_matmul_dx(const kern_context *context, const kern_call *
                                           .before = cuda_view_of(&c->in[3]),
                                           .c = cuda_view_of(&c->out[0]),
                                           .b_along_n = 1}};
-    args.groups = groups_of(c, args.product.a.rows);
+    args.groups = cuda_groups_of(c, args.product.a.rows);
     args.groups.counts.data = NULL;
     args.product.n = args.product.c.columns;
     args.product.k = args.own = args.product.a.columns;
@@ -88,7 +87,9 @@ status cuda_row_grouped_matmul_dx(const kern_context *context, const kern_call *
 // dw += dy^T x over the rows of each expert
 status cuda_row_grouped_matmul_dw(const kern_context *context, const kern_call *c)
 {
+    kern_call rounded;
     TRY(cuda_call_check(context, c));
+    TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_grouped_args args = {
         .product = {.a = cuda_view_of(&c->in[0]),
                     .b = cuda_view_of(&c->in[1]),
@@ -96,7 +97,7 @@ status cuda_row_grouped_matmul_dw(const kern_context *context, const kern_call *
                     .a_along_m = 1,
                     .b_along_n = 1,
                     .order = c->strict ? CUDA_GEMM_SEQUENCE : CUDA_GEMM_FREE}};
-    args.groups = groups_of(c, args.product.a.rows);
+    args.groups = cuda_groups_of(c, args.product.a.rows);
     args.product.m = args.own = args.product.a.columns;
     args.product.n = args.product.c.columns;
     if (c->accumulate) args.product.before = args.product.c;
@@ -116,9 +117,9 @@ status cuda_row_bias_rows(const kern_context *context, const kern_call *c)
     cuda_bias_args args = {.x = cuda_view_of(&c->in[0]),
                            .bias = cuda_view_of(&c->in[1]),
                            .y = cuda_view_of(&c->out[0])};
-    args.groups = groups_of(c, args.x.rows);
+    args.groups = cuda_groups_of(c, args.x.rows);
     args.groups.counts.data = NULL;
-    const cuda_shape shape = columns_shape(args.x.columns, tiles_of(&args.groups, BIAS_ROWS));
+    const cuda_shape shape = columns_shape(args.x.columns, cuda_groups_tiles(&args.groups, BIAS_ROWS));
     return cuda_launch_run(context, "cuda_bias_rows", &shape, &args, sizeof(args));
 }
 
@@ -129,7 +130,7 @@ status cuda_row_bias_rows_dw(const kern_context *context, const kern_call *c)
                            .scale = cuda_view_of(&c->in[1]),
                            .bias = cuda_view_of(&c->out[0]),
                            .accumulate = c->accumulate};
-    args.groups = groups_of(c, args.x.rows);
+    args.groups = cuda_groups_of(c, args.x.rows);
     const cuda_shape shape = columns_shape(args.x.columns, args.groups.experts);
     return cuda_launch_run(context, "cuda_bias_rows_dw", &shape, &args, sizeof(args));
 }

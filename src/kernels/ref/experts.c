@@ -137,20 +137,24 @@ status ref_grouped_matmul(const kern_context *context, const kern_call *c)
 {
     (void)context;
     kern_call rounded;
-    return rows_times(ref_fp8_operands(c, &rounded));
+    TRY(ref_fp8_operands(&c, &rounded));
+    return rows_times(c);
 }
 
 status ref_grouped_matmul_dx(const kern_context *context, const kern_call *c)
 {
     (void)context;
     kern_call rounded;
-    return rows_times(ref_fp8_operands(c, &rounded));
+    TRY(ref_fp8_operands(&c, &rounded));
+    return rows_times(c);
 }
 
 // If an expert has no rows, its gradient keeps its value, or becomes zero.
 status ref_grouped_matmul_dw(const kern_context *context, const kern_call *c)
 {
     (void)context;
+    kern_call rounded;
+    TRY(ref_fp8_operands(&c, &rounded));
     const kern_tensor *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
     const int64_t columns = dy->dims[1];
     for (int64_t i = 0; i < dw->dims[0] * dw->dims[1]; i++) {

@@ -2,11 +2,11 @@
 // as in Hugging Face files: y = x w^T.
 #include "kernels/ref/ref.h"
 
-status ref_matmul(const kern_context *context, const kern_call *call)
+status ref_matmul(const kern_context *context, const kern_call *c)
 {
     (void)context;
     kern_call rounded;
-    const kern_call *c = ref_fp8_operands(call, &rounded);
+    TRY(ref_fp8_operands(&c, &rounded));
     const kern_tensor *x = &c->in[0], *w = &c->in[1], *bias = &c->in[2], *y = &c->out[0];
     for (int64_t n = 0; n < x->dims[0]; n++) {
         for (int64_t m = 0; m < w->dims[0]; m++) {
@@ -18,11 +18,11 @@ status ref_matmul(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-status ref_matmul_dx(const kern_context *context, const kern_call *call)
+status ref_matmul_dx(const kern_context *context, const kern_call *c)
 {
     (void)context;
     kern_call rounded;
-    const kern_call *c = ref_fp8_operands(call, &rounded);
+    TRY(ref_fp8_operands(&c, &rounded));
     const kern_tensor *dy = &c->in[0], *w = &c->in[1], *before = &c->in[2], *dx = &c->out[0];
     for (int64_t n = 0; n < dy->dims[0]; n++) {
         for (int64_t k = 0; k < w->dims[1]; k++) {
@@ -34,11 +34,11 @@ status ref_matmul_dx(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-status ref_matmul_dw(const kern_context *context, const kern_call *call)
+status ref_matmul_dw(const kern_context *context, const kern_call *c)
 {
     (void)context;
     kern_call rounded;
-    const kern_call *c = ref_fp8_operands(call, &rounded);
+    TRY(ref_fp8_operands(&c, &rounded));
     const kern_tensor *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
     for (int64_t m = 0; m < dw->dims[0]; m++) {
         for (int64_t k = 0; k < dw->dims[1]; k++) {

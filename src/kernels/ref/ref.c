@@ -23,5 +23,6 @@ const kern_backend kern_backend_ref = {
             [OP_MATMUL_DW] = ref_fp8_workspace,
             [OP_GROUPED_MATMUL] = ref_fp8_workspace,
             [OP_GROUPED_MATMUL_DX] = ref_fp8_workspace,
+            [OP_GROUPED_MATMUL_DW] = ref_fp8_workspace,
         },
 };

@@ -168,8 +168,8 @@ int64_t ref_muon_workspace(const kern_call *c, int threads);
 int64_t ref_muon_update_workspace(const kern_call *c, int threads);
 int64_t ref_fp8_workspace(const kern_call *c, int threads);
 
-// Returns the call of a product, or, if it multiplies in 8 bits, `rounded`: the same with rounded
-// operands in its workspace.
-const kern_call *ref_fp8_operands(const kern_call *c, kern_call *rounded);
+// If a product multiplies in 8 bits, makes *call `rounded`: the same with rounded operands in its
+// workspace.
+NODISCARD status ref_fp8_operands(const kern_call **call, kern_call *rounded);
 
 #endif

@@ -201,13 +201,14 @@ static status quantize(block_context *c, tensor_id *w)
     return op_dequantize(c->p, *w, kind, declared->columns, w);
 }
 
-// Declares the history of the factors of a product's operands, if they have one: y = x w^T + b, of
-// which the gradient tells the magnitudes of dy, so a product below the first trained weight has no
-// history and stays in the model's type. A history is fp32, whatever that type.
-static status history_add(block_context *c, const char *name, const tensor_id in[3],
-                          tensor_id *history)
+// Declares the history of the factors of a product's operands, if they have one, of experts one for
+// each: y = x w^T + b. The gradient tells the magnitudes of dy, so a product below the first trained
+// weight has no history and stays in the model's type. A history is fp32, whatever that type.
+static status history_add(block_context *c, const char *name, int64_t experts,
+                          const tensor_id in[3], tensor_id *history)
 {
-    block_weight w = matrix_of(c, joined(c, name, "fp8"), FP8_OPERANDS, FP8_COLUMNS, -1);
+    block_weight w = matrix_of(c, joined(c, name, "fp8"), FP8_OPERANDS * max_i64(experts, 1),
+                               FP8_COLUMNS, -1);
     const bool has_gradient =
         op_wants_grad(c->p, in[0]) || op_trains(c->p, in[1]) || op_trains(c->p, in[2]);
     if (c->options->fp8 != FP8_TENSOR || !has_gradient) return ST_OK;
@@ -215,9 +216,22 @@ static status history_add(block_context *c, const char *name, const tensor_id in
     w.init = INIT_ZEROS;
     w.in_gemm = w.is_matrix = false;
     w.history = true;
+    if (experts > 0) {
+        w.cut_dim[AXIS_EP] = 0;
+        w.matrix_rows = FP8_OPERANDS;
+    }
     TRY(weight_add(c, &w, history));
     block_fp32(c);
     return ST_OK;
+}
+
+status block_experts_linear(block_context *c, const char *name, tensor_id x, tensor_id w,
+                            tensor_id offsets, tensor_id *y)
+{
+    const int64_t experts = c->spec->experts.count;
+    tensor_id in[4] = {x, w, offsets, TENSOR_NONE};
+    TRY(history_add(c, name, experts, (const tensor_id[3]){x, w, TENSOR_NONE}, &in[3]));
+    return op_grouped_matmul_scaled(c->p, in, (int32_t)experts, y);
 }
 
 status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y)
@@ -227,7 +241,7 @@ status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tens
     TRY(quantize(c, &w));
     if (spec->bias) TRY(linear_bias(c, spec, &b));
     tensor_id in[4] = {x, w, b, TENSOR_NONE};
-    TRY(history_add(c, spec->name, in, &in[3]));
+    TRY(history_add(c, spec->name, 0, in, &in[3]));
     if (!block_adapter_begin(c, spec)) return op_matmul_scaled(c->p, in, spec->activation, y);
     const bool is_scaled = c->spec->adapter.dora; // all but the bias
     if (is_scaled) in[2] = TENSOR_NONE;

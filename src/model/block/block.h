@@ -116,6 +116,9 @@ void block_fp32(block_context *c);
 // The rows of an expert are `parts` parts (gate and up), each of which tp may cut along cut_dim.
 NODISCARD status block_experts(block_context *c, const char *name, int64_t rows, int64_t columns,
                                int parts, int cut_dim, tensor_id *out);
+// y = the rows x times the matrices w of their experts, which the weight `name` holds.
+NODISCARD status block_experts_linear(block_context *c, const char *name, tensor_id x, tensor_id w,
+                                      tensor_id offsets, tensor_id *y);
 // Makes the last declared weight an alias of this one of the model: the tied embedding.
 NODISCARD status block_shared(block_context *c, const char *name);
 // Marks the last declared weight as a projection into the residual stream: GPT-2 initialises it

@@ -12,20 +12,19 @@
 static status gated(block_context *c, const op_permuted *p, tensor_id *a)
 {
     const decoder_spec *s = c->spec;
-    const int32_t count = (int32_t)s->experts.count;
     const int64_t width = s->experts.ffn_dim;
     tensor_id w = TENSOR_NONE, h = TENSOR_NONE;
     if (s->mlp != MODEL_MLP_SWIGLU) {
         TRY(block_experts(c, "mlp.experts.up", width, s->dim, 1, 0, &w));
-        TRY(op_grouped_matmul(c->p, p->rows, w, p->offsets, count, &h));
+        TRY(block_experts_linear(c, "mlp.experts.up", p->rows, w, p->offsets, &h));
         return op_activate(c->p, h, s->activation, a);
     }
     TRY(block_experts(c, "mlp.experts.gate_up", 2 * width, s->dim, 2, 0, &w));
-    TRY(op_grouped_matmul(c->p, p->rows, w, p->offsets, count, &h));
+    TRY(block_experts_linear(c, "mlp.experts.gate_up", p->rows, w, p->offsets, &h));
     if (s->experts.bias) {
         TRY(block_experts(c, "mlp.experts.gate_up.bias", 2 * width, 1, 2, 0, &w));
         block_bias(c);
-        TRY(op_bias_rows(c->p, h, w, p->offsets, count, &h));
+        TRY(op_bias_rows(c->p, h, w, p->offsets, (int32_t)s->experts.count, &h));
     }
     return block_gate(c, h, a);
 }
@@ -150,7 +149,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     TRY(op_scale_rows(c->p, a, p.scale, &a));
     TRY(block_experts(c, "mlp.experts.down", s->dim, e->ffn_dim, 1, 1, &w));
     block_residual_projection(c);
-    TRY(op_grouped_matmul(c->p, a, w, p.offsets, (int32_t)e->count, &d));
+    TRY(block_experts_linear(c, "mlp.experts.down", a, w, p.offsets, &d));
     TRY(op_unpermute(c->p, d, p.row_of, TENSOR_NONE, y)); // (tokens, dim)
     if (e->bias) {
         const op_chosen chosen = {kept, weights};

@@ -240,6 +240,7 @@ static status node_push(expert_pass *c, op_list list, const op_node *node)
     case OP_GROUPED_MATMUL:
     case OP_GROUPED_MATMUL_DX:
     case OP_GROUPED_MATMUL_DW:
+    case OP_FP8_COUNTS_ROWS:
     case OP_BIAS_ROWS:
     case OP_BIAS_ROWS_DW:
         return gemm_push(c, list, node);

@@ -445,7 +445,9 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
             // (plan/mesh.h), with all other sums of a step.
             if (is_whole_expert(c->how, cut_dim)) continue;
             // Numbers of calls have the same sum in any order.
-            if (c->how->ordered && node->code != OP_FP8_COUNTS) {
+            const bool counts =
+                node->code == OP_FP8_COUNTS || node->code == OP_FP8_COUNTS_ROWS;
+            if (c->how->ordered && !counts) {
                 return fail(ST_UNSUPPORTED,
                             "determinism.tp_shards: the gradient of %s is a sum over heads, which "
                             "has no order yet; use determinism.mode=fast, or layout.tp=1 with "
