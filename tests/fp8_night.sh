@@ -55,7 +55,34 @@ code "bf16, cp" 0 train cpbf16 $dense train.steps=200 train.precision=bf16 layou
 code "factors of tensors, cp" 0 train wholecp $dense $whole layout.cp=2 determinism.cp_shards=2
 near "factors of tensors, context parallelism" cpbf16 wholecp
 
+# With frozen layers, with an adapter, and with sums of gradients in fewer bits.
+frozen="train.freeze=[embed.*,layers.0.*]"
+code "bf16, frozen" 0 train frbf16 $dense train.steps=200 train.precision=bf16 $frozen
+code "factors of tensors, frozen" 0 train frwhole $dense $whole $frozen
+near "factors of tensors, frozen" frbf16 frwhole
+code "bf16, adapter" 0 train adbf16 $dense train.steps=200 train.precision=bf16 adapter.kind=lora
+code "factors of tensors, adapter" 0 train adwhole $dense $whole adapter.kind=lora
+code "factors of tensors, adapter, ZeRO-1" 0 train adzero $dense $whole adapter.kind=lora layout.dp=2 layout.zero=1
+same "one digest" "$(digest adzero)" "$(digest adwhole)"
+near "factors of tensors, adapter" adbf16 adwhole
+code "bf16, codec" 0 train cobf16 $dense train.steps=200 train.precision=bf16 determinism=fast layout.dp=2 comm.compression=int8
+code "factors of tensors, codec" 0 train cowhole $dense $whole determinism=fast layout.dp=2 comm.compression=int8
+near "factors of tensors, codec" cobf16 cowhole
+
 code "bf16, experts" 0 train epbf16 $moe train.steps=200 train.precision=bf16 layout.dp=2 layout.ep=2
 code "fp8, experts" 0 train epfp8 $moe train.steps=200 train.precision=fp8 layout.dp=2 layout.ep=2
 near "experts" epbf16 epfp8
+code "factors of tensors, experts, one rank" 0 train moeone $moe $few train.precision=fp8 precision.fp8=tensor
+for layout in "layout.dp=2 layout.ep=2" "layout.pp=2" "layout.dp=2 layout.zero=3" "layout.dp=2 layout.ep=2 train.micro_batch=2"; do
+    code "factors of tensors, experts, $layout" 0 train moetwo $moe $few train.precision=fp8 precision.fp8=tensor $layout
+    same "one digest" "$(digest moetwo)" "$(digest moeone)"
+    rm -rf "$dir/moetwo"
+done
+code "factors of tensors, experts that tp cuts, one rank" 0 train moetp1 $moe $few train.precision=fp8 precision.fp8=tensor \
+    determinism.tp_shards=2 determinism.etp_shards=2
+code "factors of tensors, experts that tp cuts" 0 train moetp2 $moe $few train.precision=fp8 precision.fp8=tensor \
+    determinism.tp_shards=2 determinism.etp_shards=2 layout.tp=2 layout.sp=yes
+same "one digest" "$(digest moetp2)" "$(digest moetp1)"
+code "factors of tensors, experts" 0 train epwhole $moe $whole layout.dp=2 layout.ep=2
+near "factors of tensors, experts" epbf16 epwhole
 [ "$failures" = 0 ]

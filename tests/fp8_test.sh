@@ -67,4 +67,12 @@ if grep -q fp8 "$dir/hf/model.safetensors"; then failed "no fp8 tensor there"; e
 printf 'model.from: %s\ndata.train: demo/text.txt\n' "$dir/hf" >from.yaml
 code "tensor: from a folder" 0 "$trireme" train from.yaml --quiet run.dir="$dir/t5" train.precision=fp8 precision.fp8=tensor \
     train.steps=1 train.seq=32 train.global_batch=2 kernels.threads=1 checkpoint.every=0 eval.every=0
+
+# Each expert has a history, which lies where the expert does.
+keys="model.preset=moe-tiny model.layers=1 model.dim=64 model.heads=2 model.kv_heads=2 model.expert_ffn_dim=64
+      model.context=64 train.seq=32 train.global_batch=8 eval.every=0 checkpoint.every=0 kernels.threads=1
+      schedule.name=constant schedule.warmup=1 schedule.min_ratio=0 train.precision=fp8 precision.fp8=tensor"
+code "tensor, experts" 0 train e1 $strict
+want=$(digest e1)
+same_digests "$want" e "$strict" "layout.dp=2 layout.ep=2"
 [ "$failures" = 0 ]

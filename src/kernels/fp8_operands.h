@@ -84,8 +84,8 @@ static inline int fp8_operand_exponent(const kern_call *c, int operand, int64_t 
     const kern_tensor *t = fp8_history_of(c);
     const int row = fp8_operand_of(c, operand);
     ASSERT(t->type == DTYPE_F32);
-    return fp8_history_exponent((const float *)t->data + (FP8_OPERANDS * expert + row) *
-                                                             t->strides[0],
+    return fp8_history_exponent((const float *)t->data +
+                                    (FP8_OPERANDS * expert + row) * t->strides[0],
                                 row, c->attrs.fp8_margin);
 }
 

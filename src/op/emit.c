@@ -390,8 +390,7 @@ status op_grouped_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id offs
                                     y);
 }
 
-status op_grouped_matmul_scaled(op_program *p, const tensor_id in[4], int32_t experts,
-                                tensor_id *y)
+status op_grouped_matmul_scaled(op_program *p, const tensor_id in[4], int32_t experts, tensor_id *y)
 {
     op_node node = op_node_of(OP_GROUPED_MATMUL);
     for (int i = 0; i < 4; i++) node.in[i] = in[i];

@@ -191,9 +191,9 @@ extern "C" {
 //                                                   -> y(R,M): each row with the matrix of its
 //                  expert, one of E = attrs.experts. Without offsets each expert has R / E rows;
 //                  with S E + 1 offsets, those of expert e of rank s begin at offsets[s E + e]
-//   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets] [before(R,K)] [history] -> dx(R,K) = before + dy
-//                  w: the sum continues; with piece.whole_rows dy has the M columns of the rows of each matrix
-//                  from piece.first_row on
+//   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets] [before(R,K)] [history] -> dx(R,K) =
+//                  before + dy w: the sum continues; with piece.whole_rows dy has the M columns of
+//                  the rows of each matrix from piece.first_row on
 //   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]   -> += dw(E*M,K): a sequential sum for each expert
 //                  over its rows
 //                  [counts(Q,L)]: with counts, over the rows of the action's sequences alone

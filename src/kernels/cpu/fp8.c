@@ -222,8 +222,7 @@ static void counts_rows_task(void *context, int64_t index, int thread)
     for (int j = 0; j < FP8_COLUMNS; j++) {
         const int64_t at = index * tensor_stride(counts) + j;
         const double before = call->accumulate ? dtype_load(counts->type, counts->data, at) : 0.0;
-        dtype_store(counts->type, counts->data, at,
-                    before + (j <= fp8_column(most) ? 1.0 : 0.0));
+        dtype_store(counts->type, counts->data, at, before + (j <= fp8_column(most) ? 1.0 : 0.0));
     }
 }
 

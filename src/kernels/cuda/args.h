@@ -327,7 +327,10 @@ typedef struct cuda_sinks_args {
     CUDA_MMA_KERNELS(X, f16)                         \
     CUDA_WGMMA_KERNELS(X, bf16)                      \
     CUDA_WGMMA_KERNELS(X, f16)
-#define CUDA_WGMMA_KERNELS(X, type) CUDA_WGMMA_OF(X, type##_64) CUDA_WGMMA_OF(X, type##_128)
+#define CUDA_WGMMA_KERNELS(X, type) \
+    CUDA_WGMMA_OF(X, type##_64)     \
+    CUDA_WGMMA_OF(X, type##_128)    \
+    CUDA_WGMMA_OF(X, more_##type##_64) CUDA_WGMMA_OF(X, more_##type##_128)
 #define CUDA_WGMMA_OF(X, what)                         \
     X(cuda_attention_wgmma_##what, cuda_wgmma_args)    \
     X(cuda_attention_wgmma_dq_##what, cuda_wgmma_args) \

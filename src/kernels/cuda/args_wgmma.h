@@ -20,10 +20,18 @@ enum {
     WBWD_BARRIER_BYTES = 7 * 8
 };
 
+// Dropout and caps. cap: that of products, which are scores divided by their scale; 0: there is
+// none. keep: the factor of what dropout keeps. Kernels take these numbers from where arguments
+// lie, which needs no registers.
+typedef struct cuda_wgmma_more {
+    float cap, to_cap, dropout, keep; // to_cap: 1 / cap
+} cuda_wgmma_more;
+
 // With the tiles of operands: of queries, keys, values and dy.
 typedef struct cuda_wgmma_args {
     cuda_tensor_map maps[4];
     cuda_attention_args call;
+    cuda_wgmma_more more;
 } cuda_wgmma_args;
 
 #ifdef __cplusplus

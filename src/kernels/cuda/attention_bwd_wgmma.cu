@@ -147,9 +147,11 @@ DEV_INLINE void wbwd_pack(dev_half type, float p[WBWD_TILES][4], uint32_t out[WB
 
 // p: products become probabilities, dp becomes ds. The lane's rows are queries, or keys; numbers of
 // the queries are those of its rows, or of its columns in shared memory. row: the warp's first one;
-// column: the first of the others. What rows see is found anew for each tile.
-DEV_INLINE void wbwd_pairs(const cuda_attention_args *a, bool rows_are_keys, int row, int column,
-                           const float *numbers, float p[WBWD_TILES][4], float dp[WBWD_TILES][4])
+// column: the first of the others. What rows see is found anew for each tile. m: NULL if there is
+// neither dropout nor a cap. kept: what dropout keeps, found before the products take registers.
+DEV_INLINE void wbwd_pairs(const cuda_attention_args *a, const cuda_wgmma_more *m, uint32_t kept,
+                           bool rows_are_keys, int row, int column, const float *numbers,
+                           float p[WBWD_TILES][4], float dp[WBWD_TILES][4])
 {
     const float scale = a->scale * MMA_LOG2_E;
     const bool sees_all = rows_are_keys ? wgmma_sees_all(a, column, WBWD_SIDE, row, 16)
@@ -165,18 +167,29 @@ DEV_INLINE void wbwd_pairs(const cuda_attention_args *a, bool rows_are_keys, int
             for (int r = 0; r < 2; r++) {
                 const float *const query = numbers + 2 * (rows_are_keys ? place : r);
                 const bool sees = sees_all || wgmma_sees(&sight, r, at, document);
-                const float x = dev_exp2(dev_fma(p[n][2 * r + i], scale, -query[0]));
-                p[n][2 * r + i] = sees ? x : 0.0f;
-                dp[n][2 * r + i] = sees ? x * (dp[n][2 * r + i] - query[1]) : 0.0f;
+                float score = p[n][2 * r + i], slope = 1.0f, keep = 1.0f;
+                if (m != NULL) {
+                    const float part = m->cap > 0.0f ? wgmma_tanh(score * m->to_cap) : 0.0f;
+                    score = m->cap > 0.0f ? m->cap * part : score;
+                    slope = 1.0f - part * part;
+                    keep = (kept >> (4 * n + 2 * r + i) & 1u) != 0 ? m->keep : 0.0f;
+                }
+                const float x = dev_exp2(dev_fma(score, scale, -query[0]));
+                const float ds = x * (m != NULL ? keep * dp[n][2 * r + i] - query[1]
+                                                : dp[n][2 * r + i] - query[1]);
+                p[n][2 * r + i] = sees ? (m != NULL ? x * keep : x) : 0.0f;
+                dp[n][2 * r + i] = sees ? (m != NULL ? ds * slope : ds) : 0.0f;
             }
         }
     }
 }
 
 // ---- queries ------------------------------------------------------------------------------------
-DEV_INLINE void wbwd_queries(dev_half type, int dim, const cuda_attention_args *a,
+DEV_INLINE void wbwd_queries(dev_half type, int dim, bool with_more, const cuda_wgmma_args *args,
                              const wbwd_walk *w, char *shared, wbwd_barriers *b, float (*dq)[4])
 {
+    const cuda_attention_args *const a = &args->call;
+    const cuda_wgmma_more *const m = with_more ? &args->more : NULL;
     const int group = dev_thread() / DEV_GROUP;
     const int t = w->first + mma_warp_row();
     const uint64_t q = dev_matrix(wbwd_own(shared, dim, 0, group), 0);
@@ -192,6 +205,7 @@ DEV_INLINE void wbwd_queries(dev_half type, int dim, const cuda_attention_args *
     }
     DEV_UNROLL
     for (int i = 0; i < dim / 2; i++) dq[i / 4][i % 4] = 0.0f;
+    uint32_t kept = with_more ? wgmma_kept(args, w->own_head, false, t, w->begin) : 0;
     dev_phase_wait(&b->own, 0);
     dev_phase_wait(&b->there[0], 0);
     dev_group_fence();
@@ -199,10 +213,11 @@ DEV_INLINE void wbwd_queries(dev_half type, int dim, const cuda_attention_args *
     dev_group_wait(0);
     dev_group_sums(WBWD_TILES, p);
     dev_group_sums(WBWD_TILES, ds);
-    wbwd_pairs(a, false, t, w->begin, numbers, p, ds);
+    wbwd_pairs(a, m, kept, false, t, w->begin, numbers, p, ds);
     wbwd_pack(type, ds, left);
     for (int n = 1; n < w->tiles; n++) {
         const int at = n % 2, key = w->begin + n * WBWD_SIDE;
+        if (with_more) kept = wgmma_kept(args, w->own_head, false, t, key);
         dev_phase_wait(&b->there[at], n / 2 % 2);
         dev_group_fence();
         wbwd_scores(type, dim, q, dy, shared, at, p, ds);
@@ -211,7 +226,7 @@ DEV_INLINE void wbwd_queries(dev_half type, int dim, const cuda_attention_args *
         dev_group_wait(1);
         dev_group_sums(WBWD_TILES, p);
         dev_group_sums(WBWD_TILES, ds);
-        wbwd_pairs(a, false, t, key, numbers, p, ds);
+        wbwd_pairs(a, m, kept, false, t, key, numbers, p, ds);
         dev_group_wait(0);
         dev_group_sums(dim / 8, dq);
         wgmma_free(&b->free[at ^ 1]);
@@ -228,7 +243,8 @@ DEV_INLINE void wbwd_queries(dev_half type, int dim, const cuda_attention_args *
                    w->own_head, dq, factor);
 }
 
-DEV_INLINE void wbwd_dq(dev_half type, int dim, const cuda_wgmma_args *w, float (*dq)[4])
+DEV_INLINE void wbwd_dq(dev_half type, int dim, bool with_more, const cuda_wgmma_args *w,
+                        float (*dq)[4])
 {
     char *const shared = (char *)dev_shared();
     wbwd_barriers *const b = wbwd_barriers_of(shared, dim);
@@ -247,14 +263,16 @@ DEV_INLINE void wbwd_dq(dev_half type, int dim, const cuda_wgmma_args *w, float 
         if (dev_thread() == WGMMA_CONSUMERS) wbwd_produce(dim, maps, &walk, shared, b);
     } else {
         dev_registers_take(240);
-        wbwd_queries(type, dim, &w->call, &walk, shared, b, dq);
+        wbwd_queries(type, dim, with_more, w, &walk, shared, b, dq);
     }
 }
 
 // ---- keys and values ----------------------------------------------------------------------------
-DEV_INLINE void wbwd_keys(dev_half type, int dim, const cuda_attention_args *a, const wbwd_walk *w,
-                          char *shared, wbwd_barriers *b, float (*dk)[4], float (*dv)[4])
+DEV_INLINE void wbwd_keys(dev_half type, int dim, bool with_more, const cuda_wgmma_args *args,
+                          const wbwd_walk *w, char *shared, wbwd_barriers *b, float (*dk)[4],
+                          float (*dv)[4])
 {
+    const cuda_attention_args *const a = &args->call;
     const int group = dev_thread() / DEV_GROUP;
     const int key = w->first + mma_warp_row();
     const uint64_t k = dev_matrix(wbwd_own(shared, dim, 0, group), 0);
@@ -266,6 +284,8 @@ DEV_INLINE void wbwd_keys(dev_half type, int dim, const cuda_attention_args *a, 
         float p[WBWD_TILES][4], ds[WBWD_TILES][4];
         uint32_t left[WBWD_STEPS][4], left_ds[WBWD_STEPS][4];
         const int at = n % 2, t = w->begin + n % w->tiles * WBWD_SIDE;
+        const int head = w->other_head + n / w->tiles;
+        const uint32_t kept = with_more ? wgmma_kept(args, head, true, key, t) : 0;
         dev_phase_wait(&b->there[at], n / 2 % 2);
         dev_group_fence();
         wbwd_scores(type, dim, k, v, shared, at, p, ds);
@@ -273,7 +293,8 @@ DEV_INLINE void wbwd_keys(dev_half type, int dim, const cuda_attention_args *a, 
         dev_group_wait(0);
         dev_group_sums(WBWD_TILES, p);
         dev_group_sums(WBWD_TILES, ds);
-        wbwd_pairs(a, true, key, t, wbwd_numbers(shared, dim, at), p, ds);
+        wbwd_pairs(a, with_more ? &args->more : NULL, kept, true, key, t,
+                   wbwd_numbers(shared, dim, at), p, ds);
         wbwd_pack(type, p, left);
         wbwd_pack(type, ds, left_ds);
         dev_group_fence();
@@ -293,8 +314,8 @@ DEV_INLINE void wbwd_keys(dev_half type, int dim, const cuda_attention_args *a, 
                    w->own_head, dv, one);
 }
 
-DEV_INLINE void wbwd_dkv(dev_half type, int dim, const cuda_wgmma_args *w, float (*dk)[4],
-                         float (*dv)[4])
+DEV_INLINE void wbwd_dkv(dev_half type, int dim, bool with_more, const cuda_wgmma_args *w,
+                         float (*dk)[4], float (*dv)[4])
 {
     char *const shared = (char *)dev_shared();
     wbwd_barriers *const b = wbwd_barriers_of(shared, dim);
@@ -318,22 +339,26 @@ DEV_INLINE void wbwd_dkv(dev_half type, int dim, const cuda_wgmma_args *w, float
         }
     } else {
         dev_registers_take(240);
-        wbwd_keys(type, dim, a, &walk, shared, b, dk, dv);
+        wbwd_keys(type, dim, with_more, w, &walk, shared, b, dk, dv);
     }
 }
 
-#define WGMMA_BACKWARD(name, type, dim)                                               \
+#define WGMMA_BACKWARD(name, type, dim, with_more)                                    \
     DEV_KERNEL_ALONE(cuda_attention_wgmma_dq_##name, cuda_wgmma_args, WGMMA_THREADS)  \
     {                                                                                 \
         float dq[(dim) / 8][4];                                                       \
-        if (DEV_SM90) wbwd_dq(type, dim, &a, dq);                                     \
+        if (DEV_SM90) wbwd_dq(type, dim, with_more, &a, dq);                          \
     }                                                                                 \
     DEV_KERNEL_ALONE(cuda_attention_wgmma_dkv_##name, cuda_wgmma_args, WGMMA_THREADS) \
     {                                                                                 \
         float dk[(dim) / 8][4], dv[(dim) / 8][4];                                     \
-        if (DEV_SM90) wbwd_dkv(type, dim, &a, dk, dv);                                \
+        if (DEV_SM90) wbwd_dkv(type, dim, with_more, &a, dk, dv);                     \
     }
-WGMMA_BACKWARD(bf16_64, DEV_BF16, 64)
-WGMMA_BACKWARD(bf16_128, DEV_BF16, 128)
-WGMMA_BACKWARD(f16_64, DEV_F16, 64)
-WGMMA_BACKWARD(f16_128, DEV_F16, 128)
+WGMMA_BACKWARD(bf16_64, DEV_BF16, 64, false)
+WGMMA_BACKWARD(bf16_128, DEV_BF16, 128, false)
+WGMMA_BACKWARD(f16_64, DEV_F16, 64, false)
+WGMMA_BACKWARD(f16_128, DEV_F16, 128, false)
+WGMMA_BACKWARD(more_bf16_64, DEV_BF16, 64, true)
+WGMMA_BACKWARD(more_bf16_128, DEV_BF16, 128, true)
+WGMMA_BACKWARD(more_f16_64, DEV_F16, 64, true)
+WGMMA_BACKWARD(more_f16_128, DEV_F16, 128, true)

@@ -57,6 +57,25 @@ DEV_INLINE void wgmma_mask(const cuda_attention_args *a, int t, int key,
     }
 }
 
+DEV_INLINE void wgmma_cap(const cuda_wgmma_more *m, float p[WGMMA_KEY_TILES][4])
+{
+    if (!(m->cap > 0.0f)) return;
+    DEV_UNROLL
+    for (int i = 0; i < WGMMA_KEY_TILES * 4; i++) {
+        p[i / 4][i % 4] = m->cap * wgmma_tanh(p[i / 4][i % 4] * m->to_cap);
+    }
+}
+
+DEV_INLINE void wgmma_drop(const cuda_wgmma_more *m, const uint32_t kept[2],
+                           float p[WGMMA_KEY_TILES][4])
+{
+    DEV_UNROLL
+    for (int i = 0; i < WGMMA_KEY_TILES * 4; i++) {
+        const bool keeps = (kept[i / 32] >> i % 32 & 1u) != 0;
+        p[i / 4][i % 4] = keeps ? p[i / 4][i % 4] * m->keep : 0.0f;
+    }
+}
+
 // Replaces products by probabilities relative to the highest one so far. scale: of the products,
 // with log2 e. factor: of what was summed before. The sums are those of the lane alone.
 DEV_INLINE void wgmma_softmax(float scale, mma_state *state, float p[WGMMA_KEY_TILES][4],
@@ -131,7 +150,22 @@ DEV_INLINE void wgmma_produce(int dim, const cuda_wgmma_args *w, const wgmma_wal
     }
 }
 
-DEV_INLINE void wgmma_consume(dev_half type, int dim, const cuda_attention_args *a,
+// Products of a tile of keys, from `key` on, become the probabilities that values are multiplied
+// with; factor: of the results so far.
+DEV_INLINE void wgmma_scores_end(const cuda_wgmma_args *w, bool with_more, int head, int t, int key,
+                                 float scale, mma_state *state, float p[WGMMA_KEY_TILES][4],
+                                 float factor[2])
+{
+    if (with_more) wgmma_cap(&w->more, p);
+    wgmma_mask(&w->call, t, key, p);
+    wgmma_softmax(scale, state, p, factor);
+    if (!with_more) return;
+    const uint32_t kept[2] = {wgmma_kept(w, head, false, t, key),
+                              wgmma_kept(w, head, false, t, key + 64)};
+    wgmma_drop(&w->more, kept, p);
+}
+
+DEV_INLINE void wgmma_consume(dev_half type, int dim, bool with_more, const cuda_wgmma_args *w,
                               const wgmma_walk *walk, char *shared, wgmma_barriers *b,
                               float (*out)[4])
 {
@@ -140,6 +174,7 @@ DEV_INLINE void wgmma_consume(dev_half type, int dim, const cuda_attention_args 
     char *const stages = shared + WGMMA_ROWS * dim * 2;
     const int t = walk->first + mma_warp_row();
     const uint64_t queries = dev_matrix(rows, 0);
+    const cuda_attention_args *const a = &w->call;
     const float scale = a->scale * MMA_LOG2_E;
     mma_state state = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     float p[WGMMA_KEY_TILES][4], factor[2];
@@ -153,8 +188,7 @@ DEV_INLINE void wgmma_consume(dev_half type, int dim, const cuda_attention_args 
     dev_group_wait(0);
     dev_group_sums(WGMMA_KEY_TILES, p);
     wgmma_free(&b->keys_free[0]);
-    wgmma_mask(a, t, walk->begin, p);
-    wgmma_softmax(scale, &state, p, factor);
+    wgmma_scores_end(w, with_more, walk->head, t, walk->begin, scale, &state, p, factor);
     wgmma_probabilities(type, p, left);
     for (int n = 1; n < walk->tiles; n++) {
         const int at = n % 2, before = at ^ 1;
@@ -168,8 +202,8 @@ DEV_INLINE void wgmma_consume(dev_half type, int dim, const cuda_attention_args 
         dev_group_wait(1);
         dev_group_sums(WGMMA_KEY_TILES, p);
         wgmma_free(&b->keys_free[at]);
-        wgmma_mask(a, t, walk->begin + n * WGMMA_KEYS, p);
-        wgmma_softmax(scale, &state, p, factor);
+        wgmma_scores_end(w, with_more, walk->head, t, walk->begin + n * WGMMA_KEYS, scale, &state,
+                         p, factor);
         dev_group_wait(0);
         dev_group_sums(dim / 8, out);
         wgmma_free(&b->values_free[before]);
@@ -194,7 +228,8 @@ DEV_INLINE void wgmma_consume(dev_half type, int dim, const cuda_attention_args 
     mma_end(type, dim, a, &span, t, walk->head, &state, shared, out);
 }
 
-DEV_INLINE void wgmma_forward(dev_half type, int dim, const cuda_wgmma_args *w, float (*out)[4])
+DEV_INLINE void wgmma_forward(dev_half type, int dim, bool with_more, const cuda_wgmma_args *w,
+                              float (*out)[4])
 {
     char *const shared = (char *)dev_shared();
     wgmma_barriers *const b =
@@ -216,17 +251,21 @@ DEV_INLINE void wgmma_forward(dev_half type, int dim, const cuda_wgmma_args *w, 
         if (dev_thread() == WGMMA_CONSUMERS) wgmma_produce(dim, w, &walk, shared, b);
     } else {
         dev_registers_take(240);
-        wgmma_consume(type, dim, &w->call, &walk, shared, b, out);
+        wgmma_consume(type, dim, with_more, w, &walk, shared, b, out);
     }
 }
 
-#define WGMMA_FORWARD(name, type, dim)                                            \
+#define WGMMA_FORWARD(name, type, dim, with_more)                                 \
     DEV_KERNEL_ALONE(cuda_attention_wgmma_##name, cuda_wgmma_args, WGMMA_THREADS) \
     {                                                                             \
         float out[(dim) / 8][4];                                                  \
-        if (DEV_SM90) wgmma_forward(type, dim, &a, out);                          \
+        if (DEV_SM90) wgmma_forward(type, dim, with_more, &a, out);               \
     }
-WGMMA_FORWARD(bf16_64, DEV_BF16, 64)
-WGMMA_FORWARD(bf16_128, DEV_BF16, 128)
-WGMMA_FORWARD(f16_64, DEV_F16, 64)
-WGMMA_FORWARD(f16_128, DEV_F16, 128)
+WGMMA_FORWARD(bf16_64, DEV_BF16, 64, false)
+WGMMA_FORWARD(bf16_128, DEV_BF16, 128, false)
+WGMMA_FORWARD(f16_64, DEV_F16, 64, false)
+WGMMA_FORWARD(f16_128, DEV_F16, 128, false)
+WGMMA_FORWARD(more_bf16_64, DEV_BF16, 64, true)
+WGMMA_FORWARD(more_bf16_128, DEV_BF16, 128, true)
+WGMMA_FORWARD(more_f16_64, DEV_F16, 64, true)
+WGMMA_FORWARD(more_f16_128, DEV_F16, 128, true)

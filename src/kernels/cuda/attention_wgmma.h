@@ -92,6 +92,64 @@ DEV_INLINE bool wgmma_sees(const wgmma_sight *s, int r, int column, int64_t docu
     return column >= s->low[r] && column <= s->high[r] && document == s->document[r];
 }
 
+// ---- dropout and caps ---------------------------------------------------------------------------
+// Kernels `with_more` have them. No function is called, which products on their way do not allow.
+
+DEV_INLINE float wgmma_tanh(float x)
+{
+    return 1.0f - 2.0f * dev_reciprocal(1.0f + dev_exp2(2.0f * MMA_LOG2_E * x));
+}
+
+// Bit k: whether key 4 quad + k of a query is kept.
+DEV_INLINE uint32_t wgmma_kept_quad(const dropout_stream *s, float dropout, int query, int quad)
+{
+    const philox_words words = dropout_words(s, query, quad);
+    uint32_t kept = 0;
+    DEV_UNROLL
+    for (int k = 0; k < 4; k++) kept |= (rng_uniform(words.w[k]) >= dropout ? 1u : 0u) << k;
+    return kept;
+}
+
+// Bit 4 n + 2 r + i: whether column i of the lane's row r in tile n of eight is kept. row: the
+// warp's first one; column: that of the first tile. One call of Philox gives four keys of a query,
+// which two lanes share where columns are keys, and four lanes where rows are keys: each of them
+// computes a part.
+DEV_INLINE uint32_t wgmma_kept(const cuda_wgmma_args *w, int head, bool rows_are_keys, int row,
+                               int column)
+{
+    const cuda_attention_args *const a = &w->call;
+    const float dropout = w->more.dropout;
+    const int lane = dev_thread() % DEV_WARP, down = lane / 4, across = lane % 4;
+    uint32_t all = 0;
+    if (!(dropout > 0.0f)) return 0xffffffffu;
+    const dropout_stream stream = dropout_stream_of(
+        a->step, a->site, (int32_t)(a->first_head + head), a->first_sequence + dev_block(2));
+    DEV_ROLLED
+    for (int n = 0; n < 8; n++) {
+        const int at = column + 8 * n;
+        uint32_t own = 0;
+        if (rows_are_keys) {
+            const int part = down % 4; // row part / 2, column part % 2
+            const uint32_t kept = wgmma_kept_quad(&stream, dropout, at + 2 * across + part % 2,
+                                                  (row + 8 * (part / 2)) / 4 + down / 4);
+            uint32_t shared = kept << 4 * part;
+            shared |= dev_shuffle_xor_bits(shared, 4);
+            shared |= dev_shuffle_xor_bits(shared, 8);
+            DEV_UNROLL
+            for (int e = 0; e < 4; e++) own |= (shared >> (4 * e + part) & 1u) << e;
+        } else {
+            const int part = across % 2; // row
+            const uint32_t kept =
+                wgmma_kept_quad(&stream, dropout, row + down + 8 * part, at / 4 + across / 2);
+            uint32_t shared = kept << 4 * part;
+            shared |= dev_shuffle_xor_bits(shared, 1);
+            own = (shared >> 2 * part & 3u) | (shared >> (4 + 2 * part) & 3u) << 2;
+        }
+        all |= own << 4 * n;
+    }
+    return all;
+}
+
 // One arrival for each warp, whose products have all read their operands.
 DEV_INLINE void wgmma_free(uint64_t *barrier)
 {

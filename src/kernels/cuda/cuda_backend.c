@@ -94,9 +94,8 @@ static bool takes_count(op_code code)
         [OP_GATE_ROWS] = true,   [OP_GATE_ROWS_BWD] = true, [OP_SCALE_ROWS_DS] = true,
         [OP_NARROW_ROWS] = true, [OP_WIDEN_ROWS] = true,    [OP_GROUPED_MATMUL] = true,
         [OP_BIAS_ROWS] = true,   [OP_BIAS_ROWS_DW] = true,  [OP_GROUPED_MATMUL_DX] = true,
-        [OP_ROUTE] = true,       [OP_ROUTE_BWD] = true,     [OP_GROUPED_MATMUL_DW] = true,
-        [OP_FP8_COUNTS_ROWS] = true};
-    return takes[code];
+        [OP_ROUTE] = true,       [OP_ROUTE_BWD] = true,     [OP_GROUPED_MATMUL_DW] = true};
+    return takes[code] || code == OP_FP8_COUNTS_ROWS;
 }
 
 status cuda_poison_rest(const kern_context *context, const kern_call *call)

@@ -33,6 +33,11 @@ DEV_INLINE float dev_warp_max(float x)
     return x;
 }
 
+DEV_INLINE uint32_t dev_shuffle_xor_bits(uint32_t x, int mask)
+{
+    return dev_bits_of(dev_shuffle_xor(dev_float_of(x), mask));
+}
+
 // ---- 16-bit floating point ----------------------------------------------------------------------
 DEV_INLINE float dev_bf16_value(uint32_t bits)
 {

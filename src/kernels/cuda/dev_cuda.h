@@ -187,6 +187,13 @@ DEV_INLINE float dev_exp2(float x)
     return out;
 }
 
+DEV_INLINE float dev_reciprocal(float x) // a division is a call, which products on their way forbid
+{
+    float out;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
 // ---- matrices -----------------------------------------------------------------------------------
 // Four matrices of 8 x 8 16-bit numbers: lane l names row l % 8 of matrix l / 8 (16 bytes in shared
 // memory, aligned) and gets the numbers 2 (l % 4) and the next one of row l / 4 of each.

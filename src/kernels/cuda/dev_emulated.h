@@ -254,6 +254,11 @@ DEV_INLINE float dev_exp2(float x)
     return exp2f(x);
 }
 
+DEV_INLINE float dev_reciprocal(float x)
+{
+    return 1.0f / x;
+}
+
 // ---- matrices -----------------------------------------------------------------------------------
 DEV_INLINE void dev_matrices_load(uint32_t out[4], const void *row)
 {

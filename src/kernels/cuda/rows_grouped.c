@@ -119,7 +119,8 @@ status cuda_row_bias_rows(const kern_context *context, const kern_call *c)
                            .y = cuda_view_of(&c->out[0])};
     args.groups = cuda_groups_of(c, args.x.rows);
     args.groups.counts.data = NULL;
-    const cuda_shape shape = columns_shape(args.x.columns, cuda_groups_tiles(&args.groups, BIAS_ROWS));
+    const cuda_shape shape =
+        columns_shape(args.x.columns, cuda_groups_tiles(&args.groups, BIAS_ROWS));
     return cuda_launch_run(context, "cuda_bias_rows", &shape, &args, sizeof(args));
 }
 

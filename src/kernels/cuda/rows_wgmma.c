@@ -14,8 +14,7 @@ int cuda_wgmma_dim(const kern_context *context, const cuda_attention_args *a)
     if (wide > 128 || bytes + 1024 > context->queue->max_shared_bytes) return 0;
     if (a->q.type == DTYPE_F32 || a->aligned == 0 || a->lengths.data != NULL) return 0;
     if (a->cp_ways > 1 || a->shards > 0) return 0;
-    // These call functions, which products on their way do not allow.
-    if (a->dropout > 0.0f || a->cap > 0.0f || !(a->scale > 0.0f)) return 0;
+    if (!(a->scale > 0.0f)) return 0; // the highest product would not be the highest score
     // Places of keys and queries are 32-bit numbers.
     if (a->seq > INT32_MAX / 4 || a->window > INT32_MAX / 4) return 0;
     return a->keys == a->seq ? dim : 0;
@@ -40,15 +39,25 @@ static status wgmma_run(const kern_context *context, cuda_wgmma_args *args, cons
                         int dim, const cuda_shape *shape)
 {
     char name[64];
-    (void)snprintf(name, sizeof(name), "cuda_attention_%s_%s_%d", what,
+    const bool has_more = args->call.dropout > 0.0f || args->call.cap > 0.0f;
+    (void)snprintf(name, sizeof(name), "cuda_attention_%s_%s%s_%d", what, has_more ? "more_" : "",
                    args->call.q.type == DTYPE_BF16 ? "bf16" : "f16", dim);
     return cuda_launch_run(context, name, shape, args, sizeof(*args));
+}
+
+static cuda_wgmma_args args_of(const cuda_attention_args *a)
+{
+    cuda_wgmma_args args = {.call = *a};
+    args.more = (cuda_wgmma_more){.dropout = a->dropout, .keep = 1.0f / (1.0f - a->dropout)};
+    if (a->cap > 0.0f) args.more.cap = a->cap / a->scale;
+    if (a->cap > 0.0f) args.more.to_cap = a->scale / a->cap;
+    return args;
 }
 
 status cuda_wgmma_forward(const kern_context *context, const cuda_attention_args *a,
                           int64_t sequences, int dim)
 {
-    cuda_wgmma_args args = {.call = *a};
+    cuda_wgmma_args args = args_of(a);
     if (sequences == 0 || a->seq == 0) return ST_OK;
     TRY(tiles_of(context, &a->q, a->heads, a->head_dim, a->seq, WGMMA_GROUP_ROWS, &args.maps[0]));
     TRY(tiles_of(context, &a->k, a->kv_heads, a->head_dim, a->seq, WGMMA_KEYS, &args.maps[1]));
@@ -63,7 +72,7 @@ status cuda_wgmma_forward(const kern_context *context, const cuda_attention_args
 status cuda_wgmma_backward(const kern_context *context, const cuda_attention_args *a,
                            int64_t sequences, int dim)
 {
-    cuda_wgmma_args args = {.call = *a};
+    cuda_wgmma_args args = args_of(a);
     if (sequences == 0 || a->seq == 0) return ST_OK;
     const struct {
         const cuda_view *view;

@@ -28,7 +28,10 @@ typedef struct attention_case {
     int32_t window;
     bool documents, sinks;
     int64_t value; // columns of a head of v and y; 0: dim
+    float dropout, cap;
 } attention_case;
+
+static step_block step = {.host = {.step = 7, .seed = 0x123456789abcdef0u}};
 
 static kern_call forward_call(backend_pair *p, const attention_case *c, dtype type)
 {
@@ -56,6 +59,11 @@ static kern_call forward_call(backend_pair *p, const attention_case *c, dtype ty
     forward.attrs.window = c->window;
     forward.attrs.sinks = c->sinks;
     forward.attrs.scale = 1.5f / sqrtf((float)c->dim);
+    forward.attrs.dropout = c->dropout;
+    forward.attrs.cap = c->cap;
+    forward.attrs.site = 5;
+    forward.step = &step;
+    forward.first_sequence = 3;
     return forward;
 }
 
@@ -86,11 +94,13 @@ static void test_attention(void **state)
 {
     (void)state;
     static const attention_case cases[] = {
-        {"a head of 128", 1, 300, 1, 1, 128, 0, false, false, 0},
-        {"keys shared", 2, 150, 4, 2, 64, 0, false, true, 0},
-        {"a window", 1, 400, 1, 1, 64, 70, false, false, 0},
-        {"documents", 1, 260, 2, 1, 128, 0, true, false, 0},
-        {"narrow heads", 3, 33, 2, 2, 24, 0, false, false, 16},
+        {"a head of 128", 1, 300, 1, 1, 128, 0, false, false, 0, 0.0f, 0.0f},
+        {"keys shared", 2, 150, 4, 2, 64, 0, false, true, 0, 0.0f, 0.0f},
+        {"a window", 1, 400, 1, 1, 64, 70, false, false, 0, 0.0f, 0.0f},
+        {"documents", 1, 260, 2, 1, 128, 0, true, false, 0, 0.0f, 0.0f},
+        {"dropout and a cap", 2, 150, 2, 1, 64, 0, false, false, 0, 0.3f, 1.5f},
+        {"dropout in a window", 1, 190, 1, 1, 128, 50, true, true, 0, 0.2f, 0.0f},
+        {"narrow heads", 3, 33, 2, 2, 24, 0, false, false, 16, 0.0f, 0.0f},
     };
     for (int64_t i = 0; i < COUNT_OF(cases); i++) {
         const dtype types[] = {DTYPE_BF16, DTYPE_F16};
@@ -200,11 +210,17 @@ static int plant_all(backend_pair *p, const kern_call *call, const char *kernel,
 static void test_planted_mistakes(void **state)
 {
     (void)state;
-    static const attention_case one = {"plants", 1, 300, 1, 1, 64, 0, false, false, 0};
-    static const attention_case two = {"shared", 1, 200, 2, 1, 64, 0, false, false, 0};
+    static const attention_case one = {"plants", 1, 300, 1, 1, 64, 0, false, false, 0, 0.0f, 0.0f};
+    static const attention_case two = {"shared", 1, 200, 2, 1, 64, 0, false, false, 0, 0.0f, 0.0f};
     // A head of 128 columns has two pieces of 64, whose distance the values' matrices tell; the
     // group's results lie otherwise than its queries.
-    static const attention_case wide = {"wide", 1, 130, 1, 1, 128, 0, false, false, 0};
+    static const attention_case wide = {"wide", 1, 130, 1, 1, 128, 0, false, false, 0, 0.0f, 0.0f};
+    // With dropout lanes that share words must all be there, and each must get the others' words.
+    static const attention_case drops = {"drops", 1, 130, 1, 1, 64, 0, false, false, 0, 0.3f, 1.0f};
+    static const plant drop_plants[] = {{CUDA_MISTAKE_SHUFFLE, 9},
+                                        {CUDA_MISTAKE_LANE, 4},
+                                        {CUDA_MISTAKE_SHUFFLE, 7},
+                                        {CUDA_MISTAKE_GROUP_WAIT, 0}};
     static const plant wide_plants[] = {{CUDA_MISTAKE_LEADING, 8}, {CUDA_MISTAKE_PART_BARRIER, 0}};
     backend_pair p;
     pair_begin(&p);
@@ -221,6 +237,13 @@ static void test_planted_mistakes(void **state)
         plant_all(&p, &backward, "cuda_attention_wgmma_dq_bf16_64", dq_plants, COUNT_OF(dq_plants));
     missed += plant_all(&p, &backward, "cuda_attention_wgmma_dkv_bf16_64", dkv_plants,
                         COUNT_OF(dkv_plants));
+    const kern_call dropped = forward_call(&p, &drops, DTYPE_BF16);
+    kern_call dropped_back = pair_run(&p, &p.ref, &dropped);
+    dropped_back = backward_call(&p, &drops, &dropped_back);
+    missed += plant_all(&p, &dropped, "cuda_attention_wgmma_more_bf16_64", drop_plants,
+                        COUNT_OF(drop_plants));
+    missed += plant_all(&p, &dropped_back, "cuda_attention_wgmma_dkv_more_bf16_64", drop_plants,
+                        COUNT_OF(drop_plants));
     pair_close(&p);
     assert_int_equal(missed, 0);
 }

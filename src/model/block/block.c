@@ -202,13 +202,13 @@ static status quantize(block_context *c, tensor_id *w)
 }
 
 // Declares the history of the factors of a product's operands, if they have one, of experts one for
-// each: y = x w^T + b. The gradient tells the magnitudes of dy, so a product below the first trained
-// weight has no history and stays in the model's type. A history is fp32, whatever that type.
+// each: y = x w^T + b. The gradient tells the magnitudes of dy, so a product below the first
+// trained weight has no history and stays in the model's type. A history is fp32, whatever that is.
 static status history_add(block_context *c, const char *name, int64_t experts,
                           const tensor_id in[3], tensor_id *history)
 {
-    block_weight w = matrix_of(c, joined(c, name, "fp8"), FP8_OPERANDS * max_i64(experts, 1),
-                               FP8_COLUMNS, -1);
+    block_weight w =
+        matrix_of(c, joined(c, name, "fp8"), FP8_OPERANDS * max_i64(experts, 1), FP8_COLUMNS, -1);
     const bool has_gradient =
         op_wants_grad(c->p, in[0]) || op_trains(c->p, in[1]) || op_trains(c->p, in[2]);
     if (c->options->fp8 != FP8_TENSOR || !has_gradient) return ST_OK;

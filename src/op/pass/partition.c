@@ -445,8 +445,7 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
             // (plan/mesh.h), with all other sums of a step.
             if (is_whole_expert(c->how, cut_dim)) continue;
             // Numbers of calls have the same sum in any order.
-            const bool counts =
-                node->code == OP_FP8_COUNTS || node->code == OP_FP8_COUNTS_ROWS;
+            const bool counts = node->code == OP_FP8_COUNTS || node->code == OP_FP8_COUNTS_ROWS;
             if (c->how->ordered && !counts) {
                 return fail(ST_UNSUPPORTED,
                             "determinism.tp_shards: the gradient of %s is a sum over heads, which "
