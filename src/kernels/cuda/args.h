@@ -206,8 +206,7 @@ typedef struct cuda_fp8_args {
 typedef struct cuda_fp8_counts_args {
     cuda_view x, w, dy, counts;
     float *partial;
-    int64_t parts;
-    int32_t accumulate, unused;
+    int64_t parts, accumulate;
 } cuda_fp8_counts_args;
 
 typedef struct cuda_fp8_history_args {
@@ -327,10 +326,8 @@ typedef struct cuda_sinks_args {
     CUDA_MMA_KERNELS(X, f16)                         \
     CUDA_WGMMA_KERNELS(X, bf16)                      \
     CUDA_WGMMA_KERNELS(X, f16)
-#define CUDA_WGMMA_KERNELS(X, type) \
-    CUDA_WGMMA_OF(X, type##_64)     \
-    CUDA_WGMMA_OF(X, type##_128)    \
-    CUDA_WGMMA_OF(X, more_##type##_64) CUDA_WGMMA_OF(X, more_##type##_128)
+#define CUDA_WGMMA_KERNELS(X, type) CUDA_WGMMA_SIZES(X, type) CUDA_WGMMA_SIZES(X, more_##type)
+#define CUDA_WGMMA_SIZES(X, what)   CUDA_WGMMA_OF(X, what##_64) CUDA_WGMMA_OF(X, what##_128)
 #define CUDA_WGMMA_OF(X, what)                         \
     X(cuda_attention_wgmma_##what, cuda_wgmma_args)    \
     X(cuda_attention_wgmma_dq_##what, cuda_wgmma_args) \
