@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 256, SHARDS_MAX = 8 };
+// HASH_PART: bytes of pieces that are hashed at once, while they are in the cache after their copy.
+enum { NAME_BYTES = 256, SHARDS_MAX = 8, HASH_PART = 1 << 16 };
 
 typedef struct shard_head {
     uint64_t head;           // hash of all bytes from here to the pieces
@@ -46,6 +47,7 @@ struct ckpt_sharder {
     int64_t ranks, domain;
     uint64_t tensors, all; // as in shard_head
     int64_t block;         // bytes of the step block
+    const char *memory;    // of the arena, NULL: the device hides it
 };
 
 // ---- memory -------------------------------------------------------------------------------------
@@ -95,7 +97,11 @@ static uint64_t head_hash(const ckpt_shard *k, int64_t pieces)
 
 static uint64_t pieces_hash(const ckpt_shard *k, int64_t pieces)
 {
-    return hash64(k->bytes + pieces, k->used - pieces, 1);
+    uint64_t hash = 1;
+    for (int64_t at = pieces; at < k->used; at += HASH_PART) {
+        hash = hash64(k->bytes + at, min_i64(HASH_PART, k->used - at), hash);
+    }
+    return hash;
 }
 
 int64_t ckpt_shard_step(const ckpt_shard *k)
@@ -133,6 +139,11 @@ status ckpt_sharder_create(const ckpt_state *s, arena *a, int64_t ranks, int64_t
     }
     *out = k;
     return ST_OK;
+}
+
+void ckpt_sharder_memory(ckpt_sharder *k, const char *memory)
+{
+    k->memory = memory;
 }
 
 // Whether a rank of another failure domain holds the same piece.
@@ -208,33 +219,58 @@ static void shard_end(ckpt_shard *k)
     head_of(k)->head = head_hash(k, pieces);
 }
 
-static status own_take(ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckpt_shard *own)
+// Where the next piece goes, and how much of them is hashed.
+typedef struct copying {
+    ckpt_shard *to;
+    int64_t at, hashed;
+    uint64_t hash;
+} copying;
+
+static void part_hash(copying *c, int64_t bytes)
+{
+    c->hash = hash64(c->to->bytes + c->hashed, bytes, c->hash);
+    c->hashed += bytes;
+}
+
+// Copies a piece in parts, and hashes what is complete.
+static status piece_copy(const ckpt_sharder *k, int64_t row, int64_t from, int64_t bytes,
+                         copying *c)
+{
+    char *to = c->to->bytes;
+    if (k->memory == NULL) TRY(exec_read(k->s->e, row, from, to + c->at, bytes));
+    const char *memory = k->memory;
+    if (memory != NULL) memory += k->s->run->tensors[row].offset + from;
+    for (int64_t done = 0; done < bytes;) {
+        const int64_t n = min_i64(bytes - done, c->hashed + HASH_PART - c->at);
+        if (memory != NULL) memcpy(to + c->at, memory + done, (size_t)n);
+        c->at += n;
+        done += n;
+        if (c->at == c->hashed + HASH_PART) part_hash(c, HASH_PART);
+    }
+    const int64_t end = align_up(c->at, 8);
+    memset(to + c->at, 0, (size_t)(end - c->at));
+    c->at = end;
+    if (c->at == c->hashed + HASH_PART) part_hash(c, HASH_PART);
+    return ST_OK;
+}
+
+status ckpt_sharder_copy(const ckpt_sharder *k, const void *block, ckpt_shard *own)
 {
     const ckpt_state *s = k->s;
     int64_t count = 0;
     const int64_t bytes = shard_bytes(k, s->rank, false, &count);
+    const int64_t block_at = (int64_t)sizeof(shard_head) + count * (int64_t)sizeof(shard_piece);
+    const int64_t begin = block_at + align_up(k->block, 8);
     TRY(ckpt_shard_reserve(own, bytes));
-    memset(own->bytes, 0, sizeof(shard_head) + (size_t)count * sizeof(shard_piece));
-    int64_t at = (int64_t)sizeof(shard_head) + count * (int64_t)sizeof(shard_piece);
-    *head_of(own) = (shard_head){.bytes = bytes,
-                                 .step = info->step,
-                                 .fork = fork,
-                                 .count = count,
-                                 .tensors = k->tensors,
-                                 .all = k->all,
-                                 .block_at = at,
-                                 .block = k->block,
-                                 .sequences = info->sequences,
-                                 .tokens = info->tokens,
-                                 .seed = info->seed,
-                                 .whole_from = info->whole_from,
-                                 .val_loss = info->val_loss,
-                                 .best_val_loss = info->best_val_loss};
-    text_put(head_of(own)->best, info->best);
-    text_put(head_of(own)->data, info->data);
-    memset(own->bytes + at, 0, (size_t)(bytes - at));
-    TRY(exec_read(s->e, plan_table_find(s->run, "step"), 0, own->bytes + at, k->block));
-    at += align_up(k->block, 8);
+    memset(own->bytes, 0, (size_t)begin);
+    *head_of(own) = (shard_head){
+        .bytes = bytes, .step = -1, .count = count, .block_at = block_at, .block = k->block};
+    if (block != NULL) {
+        memcpy(own->bytes + block_at, block, (size_t)k->block);
+    } else {
+        TRY(exec_read(s->e, plan_table_find(s->run, "step"), 0, own->bytes + block_at, k->block));
+    }
+    copying c = {.to = own, .at = begin, .hashed = begin, .hash = 1};
     shard_piece *piece = table_of(own);
     for (int64_t i = 0; i < k->list.count; i++) {
         const state_item *item = &k->list.items[i];
@@ -242,15 +278,34 @@ static status own_take(ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckp
         for (int64_t r = 0; r < p.rows;) {
             const plan_piece part = part_of(k, item, &p, r);
             const int64_t from = (p.at + r * p.columns) * dtype_bytes(item->type);
-            *piece++ = (shard_piece){.item = i, .at = at, .piece = part};
-            TRY(exec_read(s->e, item->run_row, from, own->bytes + at, piece_bytes(item, &part)));
-            at += align_up(piece_bytes(item, &part), 8);
+            *piece++ = (shard_piece){.item = i, .at = c.at, .piece = part};
+            TRY(piece_copy(k, item->run_row, from, piece_bytes(item, &part), &c));
             r += part.rows;
         }
     }
-    ASSERT(at == bytes);
-    shard_end(own);
+    ASSERT(c.at == bytes);
+    if (c.at > c.hashed) part_hash(&c, c.at - c.hashed);
+    head_of(own)->hash = c.hash;
     return ST_OK;
+}
+
+void ckpt_sharder_mark(const ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckpt_shard *own)
+{
+    shard_head *head = head_of(own);
+    head->step = info->step;
+    head->fork = fork;
+    head->tensors = k->tensors;
+    head->all = k->all;
+    head->sequences = info->sequences;
+    head->tokens = info->tokens;
+    head->seed = info->seed;
+    head->whole_from = info->whole_from;
+    head->val_loss = info->val_loss;
+    head->best_val_loss = info->best_val_loss;
+    text_put(head->best, info->best);
+    text_put(head->data, info->data);
+    own->used = head->bytes;
+    head->head = head_hash(own, pieces_at(own));
 }
 
 // Copies the lone pieces out of the rank's own shard.
@@ -288,7 +343,8 @@ static status lone_take(const ckpt_sharder *k, const ckpt_shard *own, ckpt_shard
 status ckpt_sharder_take(ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckpt_shard *own,
                          ckpt_shard *lone)
 {
-    TRY(own_take(k, info, fork, own));
+    TRY(ckpt_sharder_copy(k, NULL, own));
+    ckpt_sharder_mark(k, info, fork, own);
     return lone_take(k, own, lone);
 }
 

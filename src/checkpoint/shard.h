@@ -32,12 +32,20 @@ int64_t ckpt_shard_step(const ckpt_shard *k);
 typedef struct ckpt_sharder ckpt_sharder;
 NODISCARD status ckpt_sharder_create(const ckpt_state *s, arena *a, int64_t ranks, int64_t domain,
                                      ckpt_sharder **out);
+// The device's arena, where this process reaches it: pieces are copied from there, which costs no
+// wait for the device.
+void ckpt_sharder_memory(ckpt_sharder *k, const char *memory);
 // The size of a rank's lone shard; 0: it is empty.
 int64_t ckpt_sharder_lone_bytes(const ckpt_sharder *k, int64_t rank);
 // Copies this rank's pieces; `lone` becomes empty if every piece has a replica. The device is idle.
 // Only the numbers, `best` and `data` of the record are kept.
 NODISCARD status ckpt_sharder_take(ckpt_sharder *k, const ckpt_info *info, int64_t fork,
                                    ckpt_shard *own, ckpt_shard *lone);
+// The two parts of taking an own shard. copy: its pieces, with this step block (NULL: that of the
+// device, which is idle); the shard counts as empty until mark. Any thread may copy while nothing
+// writes the state.
+NODISCARD status ckpt_sharder_copy(const ckpt_sharder *k, const void *block, ckpt_shard *own);
+void ckpt_sharder_mark(const ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckpt_shard *own);
 typedef struct ckpt_gathered {
     ckpt_entry entry; // step -1: there is none, and nothing has changed
     uint32_t damaged; // bit i: have[i] was to be read and is damaged
