@@ -111,6 +111,9 @@ int64_t exec_results_ns(const exec *e);
 // Posts the rest of the step and waits until the device has done everything.
 NODISCARD status exec_finish(exec *e);
 
+// Waits until the device is idle, also after a failure, whose posted rest it drops.
+void exec_settle(exec *e);
+
 // A probe of a step: right after node `node` of action `action` (0 for a communication) the stream
 // copies the tensor's first bytes to host memory, and then calls a function, before anything can
 // overwrite the tensor. The plan does not change.

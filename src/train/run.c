@@ -345,7 +345,7 @@ status session_go(session *s, int64_t limit, bool *done)
         if (session_evaluates(s)) {
             until = min_i64(until, next_multiple(s->step, s->r->eval.every, steps));
         }
-        if (s->buddy.sharder != NULL) {
+        if (s->buddy.sharder != NULL && !session_buddy_is_beside(s)) {
             until = min_i64(until, next_multiple(s->step, s->r->resilience.buddy.ranks, steps));
         }
         if (s->r->sdc.digests > 0) {
@@ -590,6 +590,7 @@ static void parts_close(session *s)
     drop(obs_events_close(s->events));
     session_rollouts_close(s);
     train_loader_close(s->loader);
+    session_buddy_close(s);
     train_job_destroy(&s->job);
     session_ranks_close(s);
     trace_destroy(s->ring);

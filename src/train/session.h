@@ -103,6 +103,7 @@ typedef struct session {
         int64_t *bytes;        // [rank] that it sends
         bool is_lone;          // some rank sends pieces
         int64_t domain;        // ranks in a row that fail together
+        struct buddy_copier *copier; // copies beside the next step; NULL: between steps
     } buddy;
     int64_t *repairs_told; // [rank] repaired products so far; NULL: products are not checked
     int64_t last_step;     // of this session
@@ -200,6 +201,13 @@ NODISCARD status session_state(session *s, const char *resume);
 NODISCARD status session_buddy_open(session *s);
 // Copies the state of this step if that is due, or in any case.
 NODISCARD status session_buddy_save(session *s, bool in_any_case);
+// Copies are made beside the next step. before: tells the copier of the state after `step`, before
+// the next step is posted. see: an error if a copy failed. close: the copies of the steps that have
+// ended are complete; before the job's device is destroyed.
+bool session_buddy_is_beside(const session *s);
+void session_buddy_before(session *s, int64_t step);
+NODISCARD status session_buddy_see(session *s);
+void session_buddy_close(session *s);
 // Loads the newest state that the processes have together, unless `newest` (NULL: none) is newer.
 // `saved`: the newest checkpoint on the disk. *is_loaded: done.
 NODISCARD status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry *saved,

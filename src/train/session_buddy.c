@@ -10,7 +10,7 @@
 // Processes outlive their sessions (resilience.mode = live). The ranks of the next epoch bring the
 // newest complete generation together (checkpoint/shard.h), in any layout, without a file.
 #include "base/fault.h"
-#include "train/process.h"
+#include "train/buddy.h"
 #include "train/session.h"
 
 #include <stdio.h>
@@ -38,6 +38,8 @@ static status sharder_make(session *s)
     if (s->buddy.sharder != NULL) return ST_OK;
     TRY(domain_find(s));
     TRY(ckpt_sharder_create(&s->job.state, s->a, ranks, s->buddy.domain, &s->buddy.sharder));
+    const comm_memory *memory = s->job.shared.memory;
+    if (memory != NULL) ckpt_sharder_memory(s->buddy.sharder, comm_memory_at(memory));
     TRY(arena_new(s->a, ranks, &s->buddy.bytes));
     for (int64_t r = 0; r < ranks; r++) {
         s->buddy.bytes[r] = ckpt_sharder_lone_bytes(s->buddy.sharder, r);
@@ -46,9 +48,77 @@ static status sharder_make(session *s)
     return ST_OK;
 }
 
+// The rest of a step writes into what is copied: residuals of compression, scales of fp8, loads of
+// experts. Values that are compared must not have been used before.
+static bool can_be_beside(const session *s)
+{
+    return s->job.shared.memory != NULL && !s->buddy.is_lone && s->r->sdc.digests == 0 &&
+           !s->objective.is_watched && s->plans.codec.codec == NULL &&
+           s->r->train.precision != RUN_FP8 && s->plans.model->load_layers == 0 &&
+           s->shares == NULL && s->job.ranks.lender == NULL;
+}
+
+static status copier_make(session *s)
+{
+    const plan **plans = NULL;
+    int64_t count = 0;
+    TRY(arena_new(s->a, s->plans.count, &plans));
+    for (int64_t i = 0; i < s->plans.count; i++) {
+        if (s->plans.all[i] != s->plans.eval) plans[count++] = s->plans.all[i];
+    }
+    const buddy_config c = {.sharder = s->buddy.sharder,
+                            .process = buddies_of(s),
+                            .e = s->job.e,
+                            .plans = plans,
+                            .count = count,
+                            .memory = comm_memory_at(s->job.shared.memory),
+                            .every = s->r->resilience.buddy.ranks,
+                            .step = s->step};
+    return buddy_copier_create(&c, s->a, &s->buddy.copier);
+}
+
 status session_buddy_open(session *s)
 {
-    return buddies_of(s) != NULL ? sharder_make(s) : ST_OK;
+    if (buddies_of(s) == NULL) return ST_OK;
+    TRY(sharder_make(s));
+    return can_be_beside(s) ? copier_make(s) : ST_OK;
+}
+
+bool session_buddy_is_beside(const session *s)
+{
+    return s->buddy.copier != NULL;
+}
+
+void session_buddy_before(session *s, int64_t step)
+{
+    if (s->buddy.copier == NULL) return;
+    ckpt_info info = session_info(s);
+    info.step = step;
+    buddy_copier_info(s->buddy.copier, &info, s->step, s->fork);
+}
+
+status session_buddy_see(session *s)
+{
+    int64_t newest = -1;
+    return s->buddy.copier != NULL ? buddy_copier_see(s->buddy.copier, &newest) : ST_OK;
+}
+
+// The device keeps the state of the newest copy unless a later update has begun.
+void session_buddy_close(session *s)
+{
+    buddy_copier *c = s->buddy.copier;
+    train_process *b = buddies_of(s);
+    int64_t newest = -1;
+    if (c == NULL) return;
+    exec_settle(s->job.e);
+    buddy_copier_close(c);
+    if (buddy_copier_see(c, &newest) != ST_OK) error_clear();
+    if (newest > b->state_step) {
+        b->state_key = s->plan_key;
+        b->state_step = newest;
+    }
+    buddy_copier_destroy(c);
+    s->buddy.copier = NULL;
 }
 
 // Sends the lone pieces to the buddy, and gets those of the rank whose buddy this one is.
@@ -82,6 +152,7 @@ status session_buddy_save(session *s, bool in_any_case)
 {
     train_process *b = buddies_of(s);
     if (b == NULL || (!in_any_case && s->step % s->r->resilience.buddy.ranks != 0)) return ST_OK;
+    TRY(session_buddy_see(s));
     ckpt_shard *own = &b->own[b->next], *lone = &b->lone[b->next];
     const ckpt_info info = session_info(s);
     own->used = lone->used = 0; // a rank that ends here has the other generation
@@ -96,6 +167,7 @@ status session_buddy_save(session *s, bool in_any_case)
     own->used = taken;
     TRY(fault_point("train.buddy.save"));
     b->next = (b->next + 1) % GENERATIONS;
+    if (s->buddy.copier != NULL) buddy_copier_has(s->buddy.copier, s->step);
     session_process_holds(s);
     return ST_OK;
 }

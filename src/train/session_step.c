@@ -40,6 +40,7 @@ static status step_post(session *s, int64_t step, bool *is_posted)
     }
     const plan *p = assemble_plan_of(&s->plans, sequences, session_compresses(s, step));
     ASSERT(p != NULL);
+    session_buddy_before(s, step - 1);
     TRY(exec_begin(s->job.e, p, &input));
     s->sequences += sequences;
     session_progress(s, "training", true);
@@ -233,6 +234,7 @@ status session_steps(session *s, int64_t until)
             TRY(result_take(s, &record));
             TRY(record_end(s, &record));
         }
+        TRY(session_buddy_see(s));
         TRY(session_stop_agree(s));
     }
     TRY(exec_finish(s->job.e));
