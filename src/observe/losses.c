@@ -14,6 +14,7 @@ static void step_add(obs_losses *l, const json *record)
     const double speed = json_real(json_get(record, "tokens_per_s"), 0.0);
     if (speed > 0.0 && tokens > l->tokens) l->steps_s += (double)(tokens - l->tokens) / speed;
     l->tokens = max_i64(l->tokens, tokens);
+    l->has_goodput = obs_goodput_read(record, &l->goodput) || l->has_goodput;
     l->steps++;
 }
 

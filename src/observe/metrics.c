@@ -13,6 +13,11 @@ struct obs_metrics {
     obs_append file;
     arena *a; // of a line
     char *path;
+    struct {
+        obs_goodput goodput;
+        double time;
+        bool is_there;
+    } before;      // the newest step or loss when it was opened
     int64_t limit; // bytes; 0: the file is never rotated
 };
 
@@ -54,7 +59,26 @@ static int64_t kept_bytes(const char *bytes, int64_t count, int64_t finished)
     return at;
 }
 
-static status cut_back(const host *h, const char *path, int64_t finished)
+// Finds the newest step or loss in the lines that are kept. A line that is no JSON is none of ours.
+static void before_find(obs_metrics *m, const char *bytes, int64_t count)
+{
+    for (int64_t end = count; end > 0 && !m->before.is_there;) {
+        int64_t begin = end - 1;
+        json *record = NULL;
+        while (begin > 0 && bytes[begin - 1] != '\n') begin--;
+        if (json_parse(bytes + begin, end - begin, m->path, &record) != ST_OK) {
+            error_clear();
+            return;
+        }
+        m->before.is_there = obs_goodput_read(record, &m->before.goodput);
+        m->before.time = json_real(json_get(record, "time"), 0.0);
+        json_free(record);
+        end = begin;
+    }
+}
+
+// m: NULL if its newest step is not asked for.
+static status cut_back(const host *h, const char *path, int64_t finished, obs_metrics *m)
 {
     file_info info;
     TRY(h->api->path_info(h, path, &info));
@@ -67,6 +91,7 @@ static status cut_back(const host *h, const char *path, int64_t finished)
     if (st == ST_OK) {
         const int64_t kept = kept_bytes(bytes, count, finished);
         if (kept < count) st = host_write_all(h, path, bytes, kept);
+        if (m != NULL) before_find(m, bytes, kept);
     }
     arena_destroy(a);
     return st;
@@ -85,7 +110,7 @@ static status rotated_cut(const host *h, arena *a, const char *folder, const cha
         file_info info;
         if (!rotated_parse(names.names[i], &last) || last <= finished) continue;
         TRY(path_join(a, folder, names.names[i], &own));
-        TRY(cut_back(h, own, finished));
+        TRY(cut_back(h, own, finished, NULL));
         TRY(h->api->path_info(h, own, &info));
         TRY(info.bytes > 0 ? h->api->path_rename(h, own, path) : h->api->path_remove(h, own));
     }
@@ -102,13 +127,13 @@ status obs_metrics_open(const host *h, arena *a, const obs_metrics_config *c, ob
 {
     obs_metrics *m = NULL;
     char *folder = NULL;
-    TRY(cut_back(h, c->path, c->finished_steps));
-    TRY(folder_of(a, c->path, &folder));
-    TRY(rotated_cut(h, a, folder, c->path, c->finished_steps));
     TRY(arena_new(a, 1, &m));
     m->h = h;
     m->limit = c->limit_bytes;
     TRY(arena_strdup(a, c->path, &m->path));
+    TRY(cut_back(h, c->path, c->finished_steps, m));
+    TRY(folder_of(a, c->path, &folder));
+    TRY(rotated_cut(h, a, folder, c->path, c->finished_steps));
     TRY(obs_append_open(h, c->path, &m->file));
     const status st = arena_create("metrics line", 0, &m->a);
     if (st != ST_OK) {
@@ -213,6 +238,10 @@ status obs_print_json(const obs_record *r, text *out)
     if (r->comm > 0) TRY(number(out, "comm_exposed", r->comm_exposed));
     if (r->comm_ep > 0) TRY(number(out, "comm_ep", r->comm_ep));
     if (r->comm_ep > 0) TRY(number(out, "comm_ep_exposed", r->comm_ep_exposed));
+    if (r->goodput != NULL) {
+        TRY(text_add(out, ", "));
+        TRY(obs_goodput_print_json(r->goodput, out));
+    }
     if (r->codec_errors != NULL) TRY(print_codec(r, out));
     if (r->load_count > 0) TRY(print_loads(r, out));
     for (int i = 0; i < r->measure_count; i++) {
@@ -234,6 +263,14 @@ status obs_metrics_add(obs_metrics *m, const obs_record *r)
 status obs_metrics_add_event(obs_metrics *m, const text *line)
 {
     return obs_append_write(&m->file, line->bytes, line->length);
+}
+
+bool obs_metrics_before(const obs_metrics *m, obs_goodput *out, double *time)
+{
+    if (!m->before.is_there) return false;
+    *out = m->before.goodput;
+    *time = m->before.time;
+    return true;
 }
 
 status obs_metrics_close(obs_metrics *m)
@@ -266,7 +303,7 @@ static void load_print(const obs_record *r, char *out, size_t bytes)
 status obs_print_line(const obs_record *r, int columns, text *out)
 {
     // The fields are in order of importance. The time left comes last but always keeps its place.
-    enum { FIELDS = 10, FIELD_BYTES = 256 };
+    enum { FIELDS = 11, FIELD_BYTES = 256 };
     char fields[FIELDS][FIELD_BYTES] = {{0}}, human[32];
     const size_t n = FIELD_BYTES;
     if (r->skipped) (void)snprintf(fields[0], n, "  skipped: %s", r->why != NULL ? r->why : "");
@@ -284,6 +321,10 @@ status obs_print_line(const obs_record *r, int columns, text *out)
         const double hidden = 1.0 - fmin(1.0, r->comm_exposed / r->comm);
         (void)snprintf(fields[9], n, "  comm %.1f%% (%.0f%% hidden)", 100.0 * r->comm,
                        100.0 * hidden);
+    }
+    if (r->goodput != NULL && obs_goodput_share(r->goodput) < 0.9995) {
+        (void)snprintf(fields[10], n, "  ");
+        obs_goodput_print(r->goodput, fields[10] + 2, FIELD_BYTES - 2);
     }
     const int64_t begin = out->length;
     TRY(text_add(out, "step %*lld/%lld  loss %.4f", digits(r->steps) + 2, (long long)r->step,

@@ -3,6 +3,7 @@
 #ifndef OBSERVE_OBSERVE_H
 #define OBSERVE_OBSERVE_H
 
+#include "base/format/json.h"
 #include "base/host.h"
 #include "base/text.h"
 #include "base/trace.h"
@@ -11,6 +12,33 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// Where the time of a run went, in seconds, by the clock of the first rank: from its first step to
+// its newest record, without the time between two commands. recovery: from the end of a rank until
+// training, for the share of ranks that lived. redone: steps and parts of steps that came to
+// nothing. copies, saves, digests, evaluation: while no step was computed.
+typedef enum obs_cause {
+    OBS_RECOVERY,
+    OBS_REDONE,
+    OBS_COPIES,
+    OBS_SAVES,
+    OBS_DIGESTS,
+    OBS_EVALUATION,
+    OBS_OTHER,
+    OBS_CAUSE_COUNT
+} obs_cause;
+extern const char *const obs_cause_names[OBS_CAUSE_COUNT];
+typedef struct obs_goodput {
+    double steps_s; // in steps that count
+    double lost_s[OBS_CAUSE_COUNT];
+} obs_goodput;
+double obs_goodput_seconds(const obs_goodput *g); // all of them
+double obs_goodput_share(const obs_goodput *g);   // steps_s of these; 1 before the first step
+// "goodput": 0.98, "steps_s": 12.3, "lost_s": {"recovery": 0.2}; the causes that took time.
+NODISCARD status obs_goodput_print_json(const obs_goodput *g, text *out);
+bool obs_goodput_read(const json *record, obs_goodput *out); // false: it has none
+// "goodput 98.1% (recovery 1.2%, copies 0.7%)"
+void obs_goodput_print(const obs_goodput *g, char *out, int64_t bytes);
 
 // The record of one step. NaN means that a number is unknown; metrics.jsonl has the same fields in
 // this order.
@@ -32,6 +60,7 @@ typedef struct obs_record {
     double comm, comm_exposed;
     double comm_ep, comm_ep_exposed; // the same of rows that travel to experts and back
     double eta_s;
+    const obs_goodput *goodput; // so far; NULL: not known
     int64_t memory_bytes;
     const char *why; // why the step was skipped; NULL if it was not
     // With compressed gradients: the relative error of each bucket, and the bytes that ranks sent.
@@ -73,6 +102,9 @@ NODISCARD status obs_metrics_open(const host *h, arena *a, const obs_metrics_con
 NODISCARD status obs_metrics_add(obs_metrics *m, const obs_record *r);
 // Adds the line of an event, {"step": 317, "event": ...}, which ends with a newline.
 NODISCARD status obs_metrics_add_event(obs_metrics *m, const text *line);
+// The newest step or loss of the file when it was opened, and the time of its record. False: it had
+// none.
+bool obs_metrics_before(const obs_metrics *m, obs_goodput *out, double *time);
 NODISCARD status obs_metrics_close(obs_metrics *m); // NULL is legal
 
 // The events of ranks in a metrics.jsonl, and the steps that count.
@@ -90,6 +122,8 @@ typedef struct obs_losses {
     int64_t losses; // of these events
     int64_t steps, tokens;
     double steps_s; // time of these steps
+    obs_goodput goodput;
+    bool has_goodput; // false: records of an older version
 } obs_losses;
 NODISCARD status obs_losses_read(const host *h, arena *a, const char *path, obs_losses *out);
 

@@ -108,6 +108,43 @@ static void lines_fit_their_columns(void **state)
     arena_destroy(a);
 }
 
+// A run that goes on continues the sums of the newest record that is kept.
+static void goodput_is_continued(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    obs_metrics *m = NULL;
+    obs_losses l;
+    obs_goodput g = {0}, before = {0};
+    char path[128], line[256];
+    double time = 0.0;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    (void)snprintf(path, sizeof(path), "%s/goodput.jsonl", folder);
+    const obs_metrics_config c = {.path = path};
+    assert_int_equal(obs_metrics_open(host_real(), a, &c, &m), ST_OK);
+    assert_false(obs_metrics_before(m, &before, &time));
+    for (int64_t step = 1; step <= 4; step++) {
+        obs_record r = record_of(step);
+        g.steps_s += 2.0;
+        g.lost_s[OBS_COPIES] += 0.5;
+        r.goodput = &g;
+        r.time = 100.0 + (double)step;
+        assert_int_equal(obs_metrics_add(m, &r), ST_OK);
+    }
+    assert_int_equal(obs_metrics_close(m), ST_OK);
+    const obs_metrics_config again = {.path = path, .finished_steps = 3};
+    assert_int_equal(obs_metrics_open(host_real(), a, &again, &m), ST_OK);
+    assert_true(obs_metrics_before(m, &before, &time));
+    assert_int_equal(obs_metrics_close(m), ST_OK);
+    assert_true(before.steps_s == 6.0 && before.lost_s[OBS_COPIES] == 1.5 && time == 103.0);
+    assert_true(obs_goodput_seconds(&before) == 7.5 && obs_goodput_share(&before) == 0.8);
+    obs_goodput_print(&before, line, (int64_t)sizeof(line));
+    assert_string_equal(line, "goodput 80.0% (copies 20.0%)");
+    assert_int_equal(obs_losses_read(host_real(), a, path, &l), ST_OK);
+    assert_true(l.has_goodput && l.goodput.steps_s == 6.0);
+    arena_destroy(a);
+}
+
 static void metrics_are_cut_back(void **state)
 {
     (void)state;
@@ -265,6 +302,7 @@ int main(void)
         cmocka_unit_test(events_can_be_read),
         cmocka_unit_test(lines_fit_their_columns),
         cmocka_unit_test(metrics_are_cut_back),
+        cmocka_unit_test(goodput_is_continued),
         cmocka_unit_test(metrics_are_rotated),
         cmocka_unit_test(a_line_that_failed_leaves_nothing),
         cmocka_unit_test(live_lines_fit),

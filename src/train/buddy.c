@@ -1,5 +1,6 @@
-// A step's operations call two functions of the copier (exec_probe): one wakes its thread, the other
-// waits for it. The thread that posts steps is in neither, because it may wait for the device.
+// Two functions of the copier are called by a step's operations (exec_probe): one wakes its thread,
+// the other waits for it. The thread that posts steps is in neither, because it may wait for the
+// device.
 #include "train/buddy.h"
 
 #include "base/fault.h"
@@ -9,13 +10,13 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { COPIES = PROCESS_GENERATIONS };
+enum { COPIES = PROCESS_GENERATIONS, RECORDS = 4 };
 typedef enum copier_state { COPIER_IDLE, COPIER_COPIES, COPIER_ENDS } copier_state;
 
-// What the copy of a step's state is labelled with.
+// The label of a copy.
 typedef struct record {
     ckpt_info info; // step -1: none
-    int64_t counted, fork;
+    int64_t fork;
 } record;
 
 struct buddy_copier {
@@ -28,27 +29,25 @@ struct buddy_copier {
     pthread_mutex_t lock; // guards all below
     pthread_cond_t changed;
     copier_state state;
-    int slot;       // where the copy in progress goes, or the next one
-    int64_t begun;  // newest step whose copy was begun, or taken by the session
-    int64_t newest; // the same, complete
-    record records[COPIES]; // of states to copy, in turn
-    int told;               // of them
-    record *current;        // of the copy in progress
-    struct {
-        int64_t step, tokens;
-    } decided;          // the step whose update was decided last
-    error_record error; // of a copy that failed; code ST_OK: none did
+    int slot;                // where the copy in progress goes, or the next one
+    int64_t begun;           // newest step whose copy was begun, or taken by the session
+    int64_t newest;          // the same, complete
+    record records[RECORDS]; // of the steps posted last
+    int64_t told;            // of them, ever
+    int64_t tokens;          // of all steps so far
+    record label;            // of the copy in progress
+    error_record error;      // of a copy that failed; code ST_OK: none did
 };
 
 // ---- the copier's side --------------------------------------------------------------------------
 
-static status copy_take(buddy_copier *c, const record *r)
+static status copy_take(const buddy_copier *c)
 {
     ckpt_shard *own = &c->config.process->own[c->slot];
     TRY(fault_point("train.buddy.save"));
     TRY(ckpt_sharder_copy(c->config.sharder, c->block, own));
     TRY(fault_point("train.buddy.save"));
-    ckpt_sharder_mark(c->config.sharder, &r->info, r->fork, own);
+    ckpt_sharder_mark(c->config.sharder, &c->label.info, c->label.fork, own);
     return ST_OK;
 }
 
@@ -62,7 +61,7 @@ static void *copier(void *context)
             continue;
         }
         pthread_mutex_unlock(&c->lock); // the copy in progress is this thread's
-        const status st = copy_take(c, c->current);
+        const status st = copy_take(c);
         pthread_mutex_lock(&c->lock);
         if (st != ST_OK && c->error.code == ST_OK) error_take(&c->error);
         error_clear();
@@ -79,14 +78,9 @@ static void *copier(void *context)
 
 // ---- the device's side --------------------------------------------------------------------------
 
-static const step_block *block_now(const buddy_copier *c)
+static const record *record_of(const buddy_copier *c, int64_t step)
 {
-    return (const step_block *)(const void *)c->step;
-}
-
-static record *record_of(buddy_copier *c, int64_t step)
-{
-    for (int i = 0; i < COPIES; i++) {
+    for (int i = 0; i < RECORDS; i++) {
         if (c->records[i].info.step == step) return &c->records[i];
     }
     return NULL;
@@ -95,15 +89,17 @@ static record *record_of(buddy_copier *c, int64_t step)
 static status copy_begin(void *context)
 {
     buddy_copier *c = context;
-    const int64_t step = block_now(c)->host.step - 1;
+    const step_block *now = (const step_block *)(const void *)c->step;
+    const int64_t step = now->host.step;
     pthread_mutex_lock(&c->lock);
-    record *r = record_of(c, step);
-    if (c->state == COPIER_IDLE && step > c->begun && r != NULL) {
+    ASSERT(c->state != COPIER_COPIES); // this step's update has waited
+    c->tokens += now->device.tokens;
+    const record *r = record_of(c, step);
+    if (step % c->config.every == 0 && r != NULL) {
+        c->label = *r;
+        c->label.info.tokens = c->tokens;
         memcpy(c->block, c->step, (size_t)c->block_bytes);
-        ASSERT(r->counted == step || c->decided.step == step);
-        if (r->counted != step) r->info.tokens += c->decided.tokens;
         c->begun = step;
-        c->current = r;
         c->state = COPIER_COPIES;
         pthread_cond_broadcast(&c->changed);
     }
@@ -116,16 +112,8 @@ static status copy_wait(void *context)
     buddy_copier *c = context;
     pthread_mutex_lock(&c->lock);
     while (c->state == COPIER_COPIES) pthread_cond_wait(&c->changed, &c->lock);
-    c->decided.step = block_now(c)->host.step;
-    c->decided.tokens = block_now(c)->device.tokens;
     pthread_mutex_unlock(&c->lock);
     return ST_OK;
-}
-
-static bool is_backward(const plan_action *a)
-{
-    return a->kind == ACTION_COMPUTE && a->ops_count > 0 &&
-           (a->list == OP_BACKWARD_INPUT || a->list == OP_BACKWARD_WEIGHT);
 }
 
 // The node of an action that decides whether the step's update is made; -1: none.
@@ -139,24 +127,48 @@ static int32_t decide_find(const plan *p, const plan_action *a)
     return -1;
 }
 
+// After the last update the state is whole: its updates are on one stream, and no communication
+// comes after them.
+static bool is_last_update(const plan *p, int32_t action)
+{
+    const plan_action *at = &p->actions[action];
+    if (at->kind != ACTION_OPTIMIZER || at->ops_count == 0) return false;
+    for (int32_t i = action + 1; i < p->action_count; i++) {
+        if (p->actions[i].kind == ACTION_OPTIMIZER) return false;
+    }
+    return true;
+}
+
+bool buddy_can_copy(const plan *p)
+{
+    bool has_updates = false;
+    for (int32_t i = 0; i < p->action_count; i++) {
+        const plan_action *at = &p->actions[i];
+        if (at->kind == ACTION_OPTIMIZER && at->stream != STREAM_COMPUTE) return false;
+        if (at->kind == ACTION_COMMUNICATE && has_updates) return false;
+        has_updates = has_updates || decide_find(p, at) >= 0;
+    }
+    return has_updates;
+}
+
 static status plan_probe(buddy_copier *c, arena *a, const plan *p)
 {
     exec_probe *probes = NULL;
     int64_t count = 0;
     TRY(arena_new(a, 2, &probes));
-    for (int32_t i = 0; i < p->action_count && count < 2; i++) {
+    for (int32_t i = 0; i < p->action_count; i++) {
         const plan_action *at = &p->actions[i];
-        const int32_t last = at->ops_count - 1; // no fused launch is cut
-        const int32_t node = count > 0 ? decide_find(p, at) : is_backward(at) ? last : -1;
-        if (node < 0) continue;
-        probes[count] = (exec_probe){.action = i,
-                                     .node = node,
-                                     .ref = p->step_ref,
-                                     .call = count == 0 ? copy_begin : copy_wait,
-                                     .context = c};
-        count++;
+        const int32_t decides = decide_find(p, at);
+        exec_probe probe = {.action = i, .node = decides, .ref = p->step_ref, .context = c};
+        probe.call = copy_wait;
+        if (decides >= 0) probes[count++] = probe;
+        if (!is_last_update(p, i)) continue;
+        ASSERT(count == 1);
+        probe.node = at->ops_count - 1;
+        probe.call = copy_begin;
+        probes[count++] = probe;
     }
-    if (count < 2) return fail(ST_INTERNAL, "a step without a backward pass or an update");
+    ASSERT(count == 2);
     exec_probes_set(c->config.e, p, probes, count);
     return ST_OK;
 }
@@ -175,8 +187,8 @@ status buddy_copier_create(const buddy_config *wanted, arena *a, buddy_copier **
     TRY(arena_new(a, step->bytes, &c->block));
     c->begun = c->newest = wanted->step;
     c->slot = wanted->process->next;
-    c->decided.step = -1;
-    for (int i = 0; i < COPIES; i++) c->records[i].info.step = -1;
+    c->tokens = wanted->tokens;
+    for (int i = 0; i < RECORDS; i++) c->records[i].info.step = -1;
     if (pthread_mutex_init(&c->lock, NULL) != 0 || pthread_cond_init(&c->changed, NULL) != 0) {
         return fail(ST_NO_MEMORY, "no memory for a lock");
     }
@@ -205,19 +217,17 @@ void buddy_copier_has(buddy_copier *c, int64_t step)
     pthread_mutex_unlock(&c->lock);
 }
 
-void buddy_copier_info(buddy_copier *c, const ckpt_info *info, int64_t counted, int64_t fork)
+void buddy_copier_info(buddy_copier *c, const ckpt_info *info, int64_t fork)
 {
-    if (info->step % c->config.every != 0) return;
     pthread_mutex_lock(&c->lock);
-    record *r = &c->records[c->told++ % COPIES];
-    ASSERT(r != c->current || c->state != COPIER_COPIES); // that step has ended
-    *r = (record){*info, counted, fork};
+    c->records[c->told++ % RECORDS] = (record){*info, fork};
     pthread_mutex_unlock(&c->lock);
 }
 
-status buddy_copier_see(buddy_copier *c, int64_t *newest)
+status buddy_copier_see(buddy_copier *c, bool waits, int64_t *newest)
 {
     pthread_mutex_lock(&c->lock);
+    while (waits && c->state == COPIER_COPIES) pthread_cond_wait(&c->changed, &c->lock);
     if (c->state != COPIER_COPIES) c->config.process->next = c->slot;
     *newest = c->newest;
     const status st = c->error.code != ST_OK ? error_put(&c->error) : ST_OK;

@@ -1,17 +1,18 @@
 // The copier: a thread that takes a rank's own copy of the state of step n while step n + 1
 // computes. Internal to train/.
 //
-//   step n + 1   forward | backward ......................... | decide | update
-//   copier                 ^ begins   copy and hash n     done ^ the update waits for it
+//   step     n: update | n + 1: forward, backward, decide | update
+//   copier             ^ begins   copy and hash n    done ^ the update waits for it
 //
-// The first operation of the backward pass begins the copy: all weights were read by then, so all
-// updates of step n are complete. No operation before the update writes what is copied, except for
-// the step block, which is taken at the beginning.
+// No operation between the last update of a step and the first one of the next step writes what is
+// copied, except for the step block, which is taken at the beginning.
 #ifndef TRAIN_BUDDY_H
 #define TRAIN_BUDDY_H
 
 #include "train/process.h"
 
+// Whether the states of steps of this plan can be copied so.
+bool buddy_can_copy(const plan *p);
 typedef struct buddy_copier buddy_copier;
 typedef struct buddy_config {
     const ckpt_sharder *sharder;
@@ -21,17 +22,17 @@ typedef struct buddy_config {
     int64_t count;
     const char *memory; // of the arena
     int64_t every;      // steps
-    int64_t step;       // which has a copy, or needs none
+    int64_t step;       // the last finished one, which needs no copy
+    int64_t tokens;     // so far
 } buddy_config;
 NODISCARD status buddy_copier_create(const buddy_config *config, arena *a, buddy_copier **out);
 // The state of this step has a copy, so the next step makes none. p->next is the one to overwrite.
 void buddy_copier_has(buddy_copier *c, int64_t step);
-// The record of the state that the next step is to copy, before that step is posted. Its tokens are
-// those of the steps up to `counted`: that step, or the one before it.
-void buddy_copier_info(buddy_copier *c, const ckpt_info *info, int64_t counted, int64_t fork);
+// The record of the state after a step, before that step is posted; its tokens do not matter.
+void buddy_copier_info(buddy_copier *c, const ckpt_info *info, int64_t fork);
 // *newest: the step of the newest copy; while none is in progress p->next is set too. A copy that
-// failed is an error.
-NODISCARD status buddy_copier_see(buddy_copier *c, int64_t *newest);
+// failed is an error. waits: until none is in progress.
+NODISCARD status buddy_copier_see(buddy_copier *c, bool waits, int64_t *newest);
 // Ends the thread after a copy in progress; no step runs. Later calls of `see` are legal.
 void buddy_copier_close(buddy_copier *c);
 void buddy_copier_destroy(buddy_copier *c); // NULL is legal

@@ -17,6 +17,13 @@ int64_t session_now(const session *s)
     return s->h->api->monotonic_ns(s->h);
 }
 
+void session_spend(session *s, obs_cause cause)
+{
+    const int64_t now = session_now(s);
+    s->goodput.lost_s[cause] += (double)max_i64(now - s->last_result_ns, 0) / 1e9;
+    s->last_result_ns = now;
+}
+
 void session_say(const session *s, log_level level, const char *format, ...)
 {
     char line[1024];
@@ -345,7 +352,7 @@ status session_go(session *s, int64_t limit, bool *done)
         if (session_evaluates(s)) {
             until = min_i64(until, next_multiple(s->step, s->r->eval.every, steps));
         }
-        if (s->buddy.sharder != NULL && !session_buddy_is_beside(s)) {
+        if (s->buddy.sharder != NULL && !session_buddy_overlaps(s)) {
             until = min_i64(until, next_multiple(s->step, s->r->resilience.buddy.ranks, steps));
         }
         if (s->r->sdc.digests > 0) {
@@ -361,16 +368,20 @@ status session_go(session *s, int64_t limit, bool *done)
         TRY(session_replay_after(s));
         if (s->r->sdc.digests > 0 && s->step % s->r->sdc.digests == 0) {
             TRY(session_replicas_check(s, false));
+            session_spend(s, OBS_DIGESTS);
         }
         TRY(session_record(s));
         TRY(session_rebalance(s));
+        session_spend(s, OBS_OTHER);
         const int64_t begin = session_now(s);
         TRY(session_buddy_save(s, false));
         TRY(session_memory_save(s));
+        session_spend(s, OBS_COPIES);
         const bool due = s->step == next_save;
         if (due && s->stop < 2) {
             TRY(session_save_begin(s, false));
             TRY(session_interval_choose(s));
+            session_spend(s, OBS_SAVES);
         }
         s->times.disk_ns += session_now(s) - begin;
         TRY(session_scrub_poll(s));
@@ -474,6 +485,10 @@ status session_records_open(session *s)
         drop(obs_metrics_close(metrics));
         return error_put(&kept);
     }
+    double time = 0.0;
+    if (s->metrics == NULL && obs_metrics_before(metrics, &s->goodput, &time)) {
+        session_memory_count(s, time);
+    }
     drop(obs_metrics_close(s->metrics));
     drop(obs_events_close(s->events));
     s->metrics = metrics;
@@ -558,6 +573,7 @@ status session_start(session *s, const train_order *order)
         TRY(train_excluded_record(s->h, s->a, s->folder.path, s->r, s->step + 1));
         if (!session_goes_on(s)) TRY(session_memory_tell(s));
     }
+    s->last_result_ns = session_now(s);
     TRY(session_tasks_run(s));   // an earlier session may have ended before
     return session_rebalance(s); // where a checkpoint was made before experts moved
 }

@@ -59,7 +59,8 @@ typedef struct session {
     device_stream_times comm_times[2]; // at the time of the last record: of all, of ep
     int64_t session_tokens, skipped;
     int64_t steps_timed;
-    double mean_step_s; // moving average over recent steps
+    double mean_step_s;  // moving average over recent steps
+    obs_goodput goodput; // of the run so far; last_result_ns is the end of the time that it covers
     uint64_t progress;
     int stop;         // the result of stop_asked
     bool is_changing; // it stops because its ranks are to change
@@ -99,11 +100,11 @@ typedef struct session {
         struct data_chat *chat;  // NULL: prompts are texts
     } tasks;
     struct {
-        ckpt_sharder *sharder; // NULL: no copies in other ranks
-        int64_t *bytes;        // [rank] that it sends
-        bool is_lone;          // some rank sends pieces
-        int64_t domain;        // ranks in a row that fail together
-        struct buddy_copier *copier; // copies beside the next step; NULL: between steps
+        ckpt_sharder *sharder;       // NULL: no copies in other ranks
+        int64_t *bytes;              // [rank] that it sends
+        bool is_lone;                // some rank sends pieces
+        int64_t domain;              // ranks in a row that fail together
+        struct buddy_copier *copier; // copies overlap with the next step; NULL: they do not
     } buddy;
     int64_t *repairs_told; // [rank] repaired products so far; NULL: products are not checked
     int64_t last_step;     // of this session
@@ -191,6 +192,9 @@ NODISCARD status session_memory_load(session *s, const ckpt_entry *newest, bool 
 NODISCARD status session_memory_newest(session *s, const ckpt_entry **newest);
 // Tells people and metrics.jsonl about the loss before this session. First rank.
 NODISCARD status session_memory_tell(session *s);
+// Counts the time that the loss before this session cost; time: of the newest record
+// that counts.
+void session_memory_count(session *s, double time);
 void session_memory_close(session *s);
 
 // session_resume.c: loads the state of --resume, or the first one.
@@ -201,11 +205,11 @@ NODISCARD status session_state(session *s, const char *resume);
 NODISCARD status session_buddy_open(session *s);
 // Copies the state of this step if that is due, or in any case.
 NODISCARD status session_buddy_save(session *s, bool in_any_case);
-// Copies are made beside the next step. before: tells the copier of the state after `step`, before
-// the next step is posted. see: an error if a copy failed. close: the copies of the steps that have
+// Copies that overlap with the next step. before: tells the copier of a step that is to be posted,
+// and its sequences. see: an error if a copy failed. close: the copies of the steps that have
 // ended are complete; before the job's device is destroyed.
-bool session_buddy_is_beside(const session *s);
-void session_buddy_before(session *s, int64_t step);
+bool session_buddy_overlaps(const session *s);
+void session_buddy_before(session *s, int64_t step, int64_t sequences);
 NODISCARD status session_buddy_see(session *s);
 void session_buddy_close(session *s);
 // Loads the newest state that the processes have together, unless `newest` (NULL: none) is newer.
@@ -415,5 +419,7 @@ bool session_should_stop(session *s); // asks the watcher and the clock
 // Makes s->stop the same on all ranks. Collective.
 NODISCARD status session_stop_agree(session *s);
 int64_t session_now(const session *s);
+// Counts the time since the last step, or since the last call, for this cause.
+void session_spend(session *s, obs_cause cause);
 
 #endif

@@ -50,7 +50,7 @@ static status sharder_make(session *s)
 
 // The rest of a step writes into what is copied: residuals of compression, scales of fp8, loads of
 // experts. Values that are compared must not have been used before.
-static bool can_be_beside(const session *s)
+static bool can_overlap(const session *s)
 {
     return s->job.shared.memory != NULL && !s->buddy.is_lone && s->r->sdc.digests == 0 &&
            !s->objective.is_watched && s->plans.codec.codec == NULL &&
@@ -64,7 +64,9 @@ static status copier_make(session *s)
     int64_t count = 0;
     TRY(arena_new(s->a, s->plans.count, &plans));
     for (int64_t i = 0; i < s->plans.count; i++) {
-        if (s->plans.all[i] != s->plans.eval) plans[count++] = s->plans.all[i];
+        if (s->plans.all[i] == s->plans.eval) continue;
+        if (!buddy_can_copy(s->plans.all[i])) return ST_OK;
+        plans[count++] = s->plans.all[i];
     }
     const buddy_config c = {.sharder = s->buddy.sharder,
                             .process = buddies_of(s),
@@ -73,7 +75,8 @@ static status copier_make(session *s)
                             .count = count,
                             .memory = comm_memory_at(s->job.shared.memory),
                             .every = s->r->resilience.buddy.ranks,
-                            .step = s->step};
+                            .step = s->step,
+                            .tokens = s->tokens};
     return buddy_copier_create(&c, s->a, &s->buddy.copier);
 }
 
@@ -81,26 +84,27 @@ status session_buddy_open(session *s)
 {
     if (buddies_of(s) == NULL) return ST_OK;
     TRY(sharder_make(s));
-    return can_be_beside(s) ? copier_make(s) : ST_OK;
+    return can_overlap(s) ? copier_make(s) : ST_OK;
 }
 
-bool session_buddy_is_beside(const session *s)
+bool session_buddy_overlaps(const session *s)
 {
     return s->buddy.copier != NULL;
 }
 
-void session_buddy_before(session *s, int64_t step)
+void session_buddy_before(session *s, int64_t step, int64_t sequences)
 {
     if (s->buddy.copier == NULL) return;
     ckpt_info info = session_info(s);
     info.step = step;
-    buddy_copier_info(s->buddy.copier, &info, s->step, s->fork);
+    info.sequences = s->sequences + sequences;
+    buddy_copier_info(s->buddy.copier, &info, s->fork);
 }
 
 status session_buddy_see(session *s)
 {
     int64_t newest = -1;
-    return s->buddy.copier != NULL ? buddy_copier_see(s->buddy.copier, &newest) : ST_OK;
+    return s->buddy.copier != NULL ? buddy_copier_see(s->buddy.copier, false, &newest) : ST_OK;
 }
 
 // The device keeps the state of the newest copy unless a later update has begun.
@@ -112,7 +116,7 @@ void session_buddy_close(session *s)
     if (c == NULL) return;
     exec_settle(s->job.e);
     buddy_copier_close(c);
-    if (buddy_copier_see(c, &newest) != ST_OK) error_clear();
+    if (buddy_copier_see(c, true, &newest) != ST_OK) error_clear();
     if (newest > b->state_step) {
         b->state_key = s->plan_key;
         b->state_step = newest;
@@ -152,9 +156,16 @@ status session_buddy_save(session *s, bool in_any_case)
 {
     train_process *b = buddies_of(s);
     if (b == NULL || (!in_any_case && s->step % s->r->resilience.buddy.ranks != 0)) return ST_OK;
-    TRY(session_buddy_see(s));
-    ckpt_shard *own = &b->own[b->next], *lone = &b->lone[b->next];
     const ckpt_info info = session_info(s);
+    int64_t newest = -1;
+    if (s->buddy.copier != NULL) TRY(buddy_copier_see(s->buddy.copier, true, &newest));
+    if (newest == s->step) { // it was taken; an evaluation may have come since
+        ckpt_shard *taken = &b->own[(b->next + GENERATIONS - 1) % GENERATIONS];
+        if (taken->used > 0) ckpt_sharder_mark(s->buddy.sharder, &info, s->fork, taken);
+        session_process_holds(s);
+        return ST_OK;
+    }
+    ckpt_shard *own = &b->own[b->next], *lone = &b->lone[b->next];
     own->used = lone->used = 0; // a rank that ends here has the other generation
     TRY(fault_point("train.buddy.save"));
     TRY(ckpt_sharder_take(s->buddy.sharder, &info, s->fork, own, &b->sent));

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "train/session.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,6 +112,30 @@ status session_memory_load(session *s, const ckpt_entry *newest, bool *is_loaded
     return ST_OK;
 }
 
+// The end of the first rank whose loss comes after this time, in s: several ranks may be lost one
+// after the other before training goes on.
+static int64_t first_lost_ns(const train_restart *o, double time)
+{
+    int64_t first = o->lost_ns;
+    for (int64_t i = 0; i < o->before_count; i++) {
+        const int64_t at = o->before[i].lost_ns;
+        if (at < first && (double)at / 1e9 > time) first = at;
+    }
+    return first;
+}
+
+void session_memory_count(session *s, double time)
+{
+    const train_restart *o = s->memory.order;
+    if (o == NULL || o->epoch == 0) return;
+    const double lost_s = (double)first_lost_ns(o, time) / 1e9;
+    const double now_s = (double)s->h->api->unix_ns(s->h) / 1e9;
+    const double living = fmin(1.0, (double)o->living / (double)run_config_ranks(s->r));
+    if ((double)o->lost_ns / 1e9 < time) return; // an earlier session has counted it
+    s->goodput.lost_s[OBS_REDONE] += fmax(0.0, lost_s - time);
+    s->goodput.lost_s[OBS_RECOVERY] += fmax(0.0, now_s - lost_s) * living;
+}
+
 static status event_add(session *s, const train_restart *o)
 {
     text line = {.a = s->a};
@@ -120,11 +145,14 @@ static status event_add(session *s, const train_restart *o)
                 o->cause, o->done, (long long)o->epoch, (long long)s->step, resume_ms / 1e3);
     TRY(text_add(
         &line,
-        "{\"step\": %lld, \"event\": \"%s\", \"rank\": %lld, \"epoch\": %lld, "
+        "{\"step\": %lld, \"event\": \"%s\", \"time\": %.3f, \"rank\": %lld, \"epoch\": %lld, "
         "\"ranks\": %lld, \"ready\": %d, \"detect_ms\": %.1f, \"resume_ms\": %.1f, \"cause\": ",
-        (long long)s->step, o->event, (long long)o->rank, (long long)o->epoch,
-        (long long)run_config_ranks(s->r), (int)s->memory.ready, o->detect_ms, resume_ms));
+        (long long)s->step, o->event, (double)s->h->api->unix_ns(s->h) / 1e9, (long long)o->rank,
+        (long long)o->epoch, (long long)run_config_ranks(s->r), (int)s->memory.ready, o->detect_ms,
+        resume_ms));
     TRY(text_add_json(&line, o->cause));
+    TRY(text_add(&line, ", "));
+    TRY(obs_goodput_print_json(&s->goodput, &line)); // another loss may come before the next step
     TRY(text_add(&line, "}\n"));
     return obs_metrics_add_event(s->metrics, &line);
 }

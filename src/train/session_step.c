@@ -40,7 +40,7 @@ static status step_post(session *s, int64_t step, bool *is_posted)
     }
     const plan *p = assemble_plan_of(&s->plans, sequences, session_compresses(s, step));
     ASSERT(p != NULL);
-    session_buddy_before(s, step - 1);
+    session_buddy_before(s, step, sequences);
     TRY(exec_begin(s->job.e, p, &input));
     s->sequences += sequences;
     session_progress(s, "training", true);
@@ -104,6 +104,8 @@ static void times_apply(session *s, const step_device *d, int64_t step, obs_reco
     const double wait = (double)s->step_wait_ns[step % 2] / 1e9;
     s->last_result_ns = now;
     s->busy_ns += (int64_t)(seconds * 1e9);
+    s->goodput.steps_s += seconds;
+    record->goodput = &s->goodput;
     s->session_tokens += d->tokens;
     s->steps_timed++;
     const double weight = s->steps_timed <= 2 ? 1.0 : 0.1; // the first step is slower
@@ -222,7 +224,7 @@ status session_steps(session *s, int64_t until)
 {
     obs_record record;
     int64_t posted = s->step;
-    s->last_result_ns = session_now(s);
+    session_spend(s, OBS_OTHER);
     while (posted < until && s->stop == 0 && !s->move.is_due) {
         bool is_posted = false;
         TRY(step_post(s, posted + 1, &is_posted));
@@ -295,6 +297,6 @@ status session_validate(session *s, bool *whole)
     }
     s->val_loss = exact_value(&sum) / (double)tokens;
     validated(s, batches, begin);
-    s->last_result_ns = session_now(s);
+    session_spend(s, OBS_EVALUATION);
     return ST_OK;
 }

@@ -208,6 +208,6 @@ status session_tasks_run(session *s)
     TRY(session_agree(s, &worst, "tasks"));
     if (st != ST_OK) return error_put(&own);
     if (worst != (int)ST_OK) return fail((status)worst, "the first rank failed between two steps");
-    s->last_result_ns = session_now(s);
+    session_spend(s, OBS_EVALUATION);
     return session_stop_agree(s);
 }

@@ -113,6 +113,7 @@ typedef struct train_restart {
     int64_t rank;           // the rank that was lost
     int64_t lost_ns;        // Unix time at which its end was noticed
     double detect_ms;       // from then until all other ranks had ended
+    int64_t living;         // ranks that waited since then
     const char *cause;
     // Earlier changes, newest first, which a session that ended early may not have told.
     const struct train_restart *before;

@@ -165,8 +165,9 @@ def simulate(keys, folder):
 VOLATILE = [(r'"(seconds|tokens_per_s|wall_s)": [\d.e+-]+', "MEASURED"), (r"dir \S+|/\S*/train-[\w-]+", "FOLDER"), (r"/ \S+ \S+ available", "AVAILABLE"),
             (r"(?<![\w.])[\d.]+(ns|us|ms|s|m\d\ds|h\d\dm)\b", "TIME"), (r"[\d.]+ s\b", "TIME"),
             (r"[\d.]+[kMG]? tok/s|tok/s +[\d.]+[kMG]?", "RATE"), (r"mfu [\d.]+%|wait [\d.]+%", "SHARE"),
-            (r"comm [\d.]+% \([\d.]+% hidden\)", "SHARE"), (r"[\d.]+ [kMGT]FLOP/s", "PEAK"), (r"  eta .*", ""), (r"\d\d:\d\d:\d\d\S*", "CLOCK")]
-OF_TIME = ("time", "seconds", "tokens_per_s", "mfu", "wait", "peak_flops", "comm", "comm_exposed", "comm_ep", "comm_ep_exposed")
+            (r"comm [\d.]+% \([\d.]+% hidden\)", "SHARE"), (r"[\d.]+ [kMGT]FLOP/s", "PEAK"), (r"  goodput [\d.]+%( \([^)]*\))?", ""), (r"  eta .*", ""), (r"\d\d:\d\d:\d\d\S*", "CLOCK")]
+OF_TIME = ("time", "seconds", "tokens_per_s", "mfu", "wait", "peak_flops", "comm", "comm_exposed", "comm_ep", "comm_ep_exposed",
+           "goodput", "steps_s", "lost_s")
 
 
 def steady(text):

@@ -67,7 +67,7 @@ typedef struct chaos_result {
     chaos_injected injected;
     obs_losses losses;
     int exit_code;
-    double seconds, share;             // share: of the time, in steps that count
+    double seconds;                    // of the whole command
     double detect_ms[2], resume_ms[2]; // median and largest
     char digest[33], against[33];      // "": not asked for
 } chaos_result;
@@ -126,7 +126,6 @@ static status losses_take(cli_context *cli, const char *run_dir, chaos_result *r
     }
     range_of(detect, n, r->detect_ms);
     range_of(resume, n, r->resume_ms);
-    r->share = r->seconds > 0.0 ? r->losses.steps_s / r->seconds : 0.0;
     return ST_OK;
 }
 
@@ -140,21 +139,32 @@ static status digest_of(cli_context *cli, const char *run, char out[33])
     return ST_OK;
 }
 
-static void print_json(cli_context *cli, const chaos_result *r)
+// Start, last save and what else is no time of the survivors.
+static double outside_s(const chaos_result *r)
 {
+    return r->seconds - obs_goodput_seconds(&r->losses.goodput);
+}
+
+static status print_json(cli_context *cli, const chaos_result *r)
+{
+    text time = {.a = cli->a};
+    TRY(obs_goodput_print_json(&r->losses.goodput, &time));
     cli_print(cli,
               "{\"faults\": %lld, \"losses_expected\": %lld, \"skipped\": %lld, \"losses\": %lld, "
               "\"exit_code\": %d, \"seconds\": %.3f, \"steps\": %lld, \"in_steps\": %.4f, "
               "\"detect_ms\": {\"median\": %.1f, \"max\": %.1f}, "
-              "\"resume_ms\": {\"median\": %.1f, \"max\": %.1f}, \"digest\": \"%s\"",
+              "\"resume_ms\": {\"median\": %.1f, \"max\": %.1f}, %s, \"outside_s\": %.3f, "
+              "\"digest\": \"%s\"",
               (long long)r->injected.count, (long long)r->injected.losses,
               (long long)r->injected.skipped, (long long)r->losses.losses, r->exit_code, r->seconds,
-              (long long)r->losses.steps, r->share, r->detect_ms[0], r->detect_ms[1],
-              r->resume_ms[0], r->resume_ms[1], r->digest);
+              (long long)r->losses.steps, obs_goodput_share(&r->losses.goodput), r->detect_ms[0],
+              r->detect_ms[1], r->resume_ms[0], r->resume_ms[1], time.bytes, outside_s(r),
+              r->digest);
     if (r->against[0] != '\0') {
         cli_print(cli, ", \"same\": %s", strcmp(r->digest, r->against) == 0 ? "true" : "false");
     }
     cli_print(cli, "}\n");
+    return ST_OK;
 }
 
 static void print_table(cli_context *cli, const chaos_result *r)
@@ -167,8 +177,11 @@ static void print_table(cli_context *cli, const chaos_result *r)
               r->detect_ms[0], r->detect_ms[1]);
     cli_print(cli, "resume   median %.1f ms, at most %.1f ms until training went on\n",
               r->resume_ms[0], r->resume_ms[1]);
-    cli_print(cli, "time     %.1f s, %.1f%% of it in the %lld steps that count\n", r->seconds,
-              100.0 * r->share, (long long)r->losses.steps);
+    char time[512];
+    obs_goodput_print(&r->losses.goodput, time, (int64_t)sizeof(time));
+    cli_print(cli, "time     %s: %.1f s in the %lld steps that count\n", time,
+              r->losses.goodput.steps_s, (long long)r->losses.steps);
+    cli_print(cli, "outside  %.1f of %.1f s: start, last save, end\n", outside_s(r), r->seconds);
     const bool is_same = strcmp(r->digest, r->against) == 0;
     cli_print(cli, "digest   %s%s\n", r->digest,
               r->against[0] == '\0' ? ""
@@ -253,7 +266,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(losses_take(cli, r.run.dir, &result));
     TRY(digest_of(cli, r.run.dir, result.digest));
     if (f->json) {
-        print_json(cli, &result);
+        TRY(print_json(cli, &result));
     } else {
         print_table(cli, &result);
     }
@@ -273,8 +286,9 @@ const cli_command cli_command_chaos = {
         "cut ends a rank's connections, diskfull lets no file of rank 0 grow for 2 s. On several hosts (resilience.mode=live) start one chaos on each, as torchrun "
         "does: it disturbs the ranks of its host, and host ends its launcher with them and starts it "
         "again. The table has the losses, the time until the ranks knew "
-        "and until training went on, the share of the time in steps that count, and the "
-        "digest, which with determinism.mode=strict is that of an undisturbed run "
+        "and until training went on, the share of the survivors' time in steps that count, where "
+        "the rest went (a lost rank has no time until it is back; start and end are outside), and "
+        "the digest, which with determinism.mode=strict is that of an undisturbed run "
         "(--against). The run's own output is in RUN/chaos.log, on several hosts "
         "in RUN/chaos-N.log.",
     .examples = "  trireme chaos demo/config.yaml layout.dp=2 --every 5s --seconds 60\n"

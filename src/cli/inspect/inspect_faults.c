@@ -18,7 +18,13 @@ static status print_json(cli_context *cli, const obs_losses *l)
         TRY(text_add_json(&t, x->cause));
         TRY(text_add(&t, "}"));
     }
-    TRY(text_add(&t, "]}\n"));
+    TRY(text_add(&t, "]"));
+    if (l->has_goodput) {
+        TRY(text_add(&t, ", \"time\": {"));
+        TRY(obs_goodput_print_json(&l->goodput, &t));
+        TRY(text_add(&t, "}"));
+    }
+    TRY(text_add(&t, "}\n"));
     cli_print_text(cli, &t);
     return ST_OK;
 }
@@ -31,6 +37,9 @@ status inspect_faults(cli_context *cli, const char *run, bool is_json)
     TRY(path_join(cli->a, run, "metrics.jsonl", &path));
     TRY(obs_losses_read(cli->h, cli->a, path, &l));
     if (is_json) return print_json(cli, &l);
+    char time[512];
+    obs_goodput_print(&l.goodput, time, (int64_t)sizeof(time));
+    if (l.has_goodput) cli_print(cli, "%s\n", time);
     if (l.count == 0) {
         cli_print(cli, "no rank was lost, slow or joined in %lld step%s\n", (long long)l.steps,
                   text_plural(l.steps, "s"));

@@ -109,6 +109,7 @@ static status loss_print(live_run *v, const launch_change *c, const cli_layout *
                                 .rank = c->rank,
                                 .lost_ns = h->api->unix_ns(h) - ago_ns,
                                 .detect_ms = (double)ago_ns / 1e6,
+                                .living = c->filler != NULL ? l->ranks - 1 : l->ranks,
                                 .done = done,
                                 .cause = cause};
     return cli_restart_note(v->k, &lost, out);

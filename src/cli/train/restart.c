@@ -147,9 +147,10 @@ static status cause_make(const cli_restart *k, const launch_result *result, char
 
 static status loss_print(arena *a, const train_restart *lost, int cause_bytes, char **out)
 {
-    return arena_format(a, out, "%lld %s %lld %lld %lld %s|%.*s", (long long)lost->epoch,
+    return arena_format(a, out, "%lld %s %lld %lld %lld %lld %s|%.*s", (long long)lost->epoch,
                         lost->event, (long long)lost->rank, (long long)lost->lost_ns,
-                        (long long)(lost->detect_ms * 1e3), lost->done, cause_bytes, lost->cause);
+                        (long long)(lost->detect_ms * 1e3), (long long)lost->living, lost->done,
+                        cause_bytes, lost->cause);
 }
 
 static void separators_hide(char *s)
@@ -236,6 +237,7 @@ static status loss_publish(cli_restart *k, const launch_result *result)
                                 .rank = rank,
                                 .lost_ns = h->api->unix_ns(h) - ago_ns,
                                 .detect_ms = (double)ago_ns / 1e6,
+                                .living = run_config_ranks(k->r) - 1,
                                 .done = "all ranks were started again",
                                 .cause = cause};
     TRY(cli_restart_note(k, &lost, &value));
@@ -295,12 +297,12 @@ void cli_restart_close(cli_restart *k, bool is_over)
 // Reads one change; the text is split.
 static status loss_read(arena *a, const char *lost, train_restart *out)
 {
-    long long epoch = 0, rank = 0, at = 0, detect_us = 0;
+    long long epoch = 0, rank = 0, at = 0, detect_us = 0, living = 0;
     int at_done = 0;
     char event[16], *kind = NULL, *done = NULL;
-    const int found = sscanf(lost, "%lld %15s %lld %lld %lld %n", &epoch, event, &rank, &at,
-                             &detect_us, &at_done);
-    if (found != 5 || at_done == 0 || strchr(lost + at_done, '|') == NULL) {
+    const int found = sscanf(lost, "%lld %15s %lld %lld %lld %lld %n", &epoch, event, &rank,
+                             &at, &detect_us, &living, &at_done);
+    if (found != 6 || at_done == 0 || strchr(lost + at_done, '|') == NULL) {
         return fail(ST_CONFIG, "%s = \"%s\" was not set by this program; unset it", lost_variable,
                     lost);
     }
@@ -314,6 +316,7 @@ static status loss_read(arena *a, const char *lost, train_restart *out)
     out->rank = rank;
     out->lost_ns = at;
     out->detect_ms = (double)detect_us / 1e3;
+    out->living = living;
     out->cause = why;
     return ST_OK;
 }
