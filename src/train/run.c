@@ -551,7 +551,6 @@ status session_start(session *s, const train_order *order)
     TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));
     TRY(session_memory_open(s));
-    TRY(session_buddy_open(s));
     TRY(session_loads_open(s));
     TRY(session_replicas_open(s));
     TRY(session_times_open(s));
@@ -566,6 +565,7 @@ status session_start(session *s, const train_order *order)
     }
     TRY(train_loader_start(s->loader, &s->options.mesh, s->step + 1, s->sequences));
     TRY(session_replay_open(s));
+    TRY(session_buddy_open(s)); // steps that are replayed have other probes
     TRY(started(s, order->c, order->config_text));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
     if (session_is_first(s)) {

@@ -53,7 +53,7 @@ static status sharder_make(session *s)
 static bool can_overlap(const session *s)
 {
     return s->job.shared.memory != NULL && !s->buddy.is_lone && s->r->sdc.digests == 0 &&
-           !s->objective.is_watched && s->plans.codec.codec == NULL &&
+           s->replay == NULL && !s->objective.is_watched && s->plans.codec.codec == NULL &&
            s->r->train.precision != RUN_FP8 && s->plans.model->load_layers == 0 &&
            s->shares == NULL && s->job.ranks.lender == NULL;
 }
@@ -64,7 +64,7 @@ static status copier_make(session *s)
     int64_t count = 0;
     TRY(arena_new(s->a, s->plans.count, &plans));
     for (int64_t i = 0; i < s->plans.count; i++) {
-        if (s->plans.all[i] == s->plans.eval) continue;
+        if (s->plans.all[i]->purpose != PURPOSE_TRAIN) continue;
         if (!buddy_can_copy(s->plans.all[i])) return ST_OK;
         plans[count++] = s->plans.all[i];
     }
