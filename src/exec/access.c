@@ -98,3 +98,8 @@ void exec_host_memory_free(exec *e)
         e->config.api->host_free(e->device, t->memory);
     }
 }
+
+void exec_settle(exec *e)
+{
+    (void)e->config.api->sync(e->device);
+}

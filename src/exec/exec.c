@@ -260,16 +260,11 @@ status exec_create(const exec_config *config, exec **out)
     return ST_OK;
 }
 
-void exec_settle(exec *e)
-{
-    (void)e->config.api->sync(e->device);
-}
-
 void exec_destroy(exec *e)
 {
     if (e == NULL) return;
     if (e->device != NULL) {
-        exec_settle(e);
+        (void)e->config.api->sync(e->device);
         exec_groups_library_close(e->config.groups, e->config.run);
         for (int64_t i = 0; e->plans != NULL && i < e->config.plan_count; i++) {
             exec_replay_free(&e->replay, &e->plans[i].replay);

@@ -122,7 +122,7 @@ static int32_t decide_find(const plan *p, const plan_action *a)
     if (a->kind != ACTION_OPTIMIZER || a->binding < 0) return -1;
     const op_node *nodes = p->bindings[a->binding].program->lists[a->list].nodes;
     for (int32_t i = 0; i < a->ops_count; i++) {
-        if (nodes[a->ops_begin + i].code == OP_STEP_DECIDE) return i;
+        if (op_decides(nodes[a->ops_begin + i].code)) return i;
     }
     return -1;
 }

@@ -37,4 +37,13 @@ NODISCARD status buddy_copier_see(buddy_copier *c, bool waits, int64_t *newest);
 void buddy_copier_close(buddy_copier *c);
 void buddy_copier_destroy(buddy_copier *c); // NULL is legal
 
+// session_buddy.c: copies that overlap with the next step. before: tells the copier of a step that
+// is to be posted, and its sequences. see: an error if a copy failed. close: completes the copies
+// of the steps that have ended; before the job's device is destroyed.
+struct session;
+bool session_buddy_overlaps(const struct session *s);
+void session_buddy_before(struct session *s, int64_t step, int64_t sequences);
+NODISCARD status session_buddy_see(struct session *s);
+void session_buddy_close(struct session *s);
+
 #endif

@@ -3,6 +3,7 @@
 #include "config/run_length.h"
 #include "data/tokenizer.h"
 #include "device/gpus.h"
+#include "train/buddy.h"
 #include "train/excluded.h"
 #include "train/lr/lr.h"
 #include "train/session.h"

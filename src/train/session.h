@@ -205,13 +205,6 @@ NODISCARD status session_state(session *s, const char *resume);
 NODISCARD status session_buddy_open(session *s);
 // Copies the state of this step if that is due, or in any case.
 NODISCARD status session_buddy_save(session *s, bool in_any_case);
-// Copies that overlap with the next step. before: tells the copier of a step that is to be posted,
-// and its sequences. see: an error if a copy failed. close: the copies of the steps that have
-// ended are complete; before the job's device is destroyed.
-bool session_buddy_overlaps(const session *s);
-void session_buddy_before(session *s, int64_t step, int64_t sequences);
-NODISCARD status session_buddy_see(session *s);
-void session_buddy_close(session *s);
 // Loads the newest state that the processes have together, unless `newest` (NULL: none) is newer.
 // `saved`: the newest checkpoint on the disk. *is_loaded: done.
 NODISCARD status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry *saved,

@@ -1,5 +1,6 @@
 // Steps and evaluations. Step n is posted before the results of step n - 1 are read, so the device
 // never waits for the host. The time of a step is the device time between two step ends.
+#include "train/buddy.h"
 #include "train/session.h"
 
 #include "train/lr/lr.h"

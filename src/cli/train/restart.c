@@ -300,8 +300,8 @@ static status loss_read(arena *a, const char *lost, train_restart *out)
     long long epoch = 0, rank = 0, at = 0, detect_us = 0, living = 0;
     int at_done = 0;
     char event[16], *kind = NULL, *done = NULL;
-    const int found = sscanf(lost, "%lld %15s %lld %lld %lld %lld %n", &epoch, event, &rank,
-                             &at, &detect_us, &living, &at_done);
+    const int found = sscanf(lost, "%lld %15s %lld %lld %lld %lld %n", &epoch, event, &rank, &at,
+                             &detect_us, &living, &at_done);
     if (found != 6 || at_done == 0 || strchr(lost + at_done, '|') == NULL) {
         return fail(ST_CONFIG, "%s = \"%s\" was not set by this program; unset it", lost_variable,
                     lost);
