@@ -7,6 +7,7 @@
 #include "train/excluded.h"
 #include "train/lr/lr.h"
 #include "train/session.h"
+#include "train/times.h"
 
 #include <math.h>
 #include <stdarg.h>

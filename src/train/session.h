@@ -192,9 +192,6 @@ NODISCARD status session_memory_load(session *s, const ckpt_entry *newest, bool 
 NODISCARD status session_memory_newest(session *s, const ckpt_entry **newest);
 // Tells people and metrics.jsonl about the loss before this session. First rank.
 NODISCARD status session_memory_tell(session *s);
-// Counts the time that the loss before this session cost; time: of the newest record
-// that counts.
-void session_memory_count(session *s, double time);
 void session_memory_close(session *s);
 
 // session_resume.c: loads the state of --resume, or the first one.
@@ -412,7 +409,5 @@ bool session_should_stop(session *s); // asks the watcher and the clock
 // Makes s->stop the same on all ranks. Collective.
 NODISCARD status session_stop_agree(session *s);
 int64_t session_now(const session *s);
-// Counts the time since the last step, or since the last call, for this cause.
-void session_spend(session *s, obs_cause cause);
 
 #endif

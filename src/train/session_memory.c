@@ -4,6 +4,7 @@
 // copy. The folder belongs to the launcher, which removes it.
 #include "base/text.h"
 #include "train/session.h"
+#include "train/times.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
 // never waits for the host. The time of a step is the device time between two step ends.
 #include "train/buddy.h"
 #include "train/session.h"
+#include "train/times.h"
 
 #include "train/lr/lr.h"
 

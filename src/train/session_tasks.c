@@ -9,6 +9,7 @@
 #include "infer/task_run.h"
 #include "sandbox/sandbox.h"
 #include "train/session.h"
+#include "train/times.h"
 
 #include <math.h>
 #include <stdio.h>
