@@ -146,16 +146,17 @@ static status event_add(session *s, const train_restart *o)
                 o->cause, o->done, (long long)o->epoch, (long long)s->step, resume_ms / 1e3);
     TRY(text_add(
         &line,
-        "{\"step\": %lld, \"event\": \"%s\", \"time\": %.3f, \"rank\": %lld, \"epoch\": %lld, "
-        "\"ranks\": %lld, \"ready\": %d, \"detect_ms\": %.1f, \"resume_ms\": %.1f, \"cause\": ",
-        (long long)s->step, o->event, (double)s->h->api->unix_ns(s->h) / 1e9, (long long)o->rank,
-        (long long)o->epoch, (long long)run_config_ranks(s->r), (int)s->memory.ready, o->detect_ms,
-        resume_ms));
+        "{\"step\": %lld, \"event\": \"%s\", \"rank\": %lld, \"epoch\": %lld, "
+        "\"ranks\": %lld, \"ready\": %d, \"detect_ms\": %.1f, \"resume_ms\": %.1f, \"time\": %.3f, "
+        "\"cause\": ",
+        (long long)s->step, o->event, (long long)o->rank, (long long)o->epoch,
+        (long long)run_config_ranks(s->r), (int)s->memory.ready, o->detect_ms, resume_ms,
+        (double)s->h->api->unix_ns(s->h) / 1e9));
     TRY(text_add_json(&line, o->cause));
     TRY(text_add(&line, ", "));
     TRY(obs_goodput_print_json(&s->goodput, &line)); // another loss may come before the next step
     TRY(text_add(&line, "}\n"));
-    return obs_metrics_add_event(s->metrics, &line);
+    return session_event(s, &line);
 }
 
 // Tells the changes before this one that no session has told, because it ended before it could.
