@@ -300,7 +300,7 @@ static status event_add(session *s, int64_t rank, const char *tensor, const char
         TRY(text_add(&line, ", "));
     }
     TRY(text_add(&line, "\"verdict\": \"%s\", \"cause\": \"replay\"}\n", verdict));
-    return s->metrics != NULL ? obs_metrics_add_event(s->metrics, &line) : ST_OK;
+    return session_event(s, &line);
 }
 
 static status finding_add(session *s, const replay_found *f)
