@@ -259,8 +259,7 @@ static status group_kill(comm_group *g)
 status comm_group_check(const comm_group *g)
 {
     if (__atomic_load_n(&g->dead, __ATOMIC_ACQUIRE)) return error_put(&g->error);
-    if (g->nccl == NULL || !comm_nccl_is_aborted(g->nccl)) return ST_OK;
-    return fail(ST_PEER_LOST, "group %s has ended: NCCL was aborted", g->name);
+    return g->nccl != NULL ? comm_nccl_abort_check(g->nccl) : ST_OK;
 }
 
 static status counts_take(const comm_args *args, const int32_t *offsets, int64_t most, int size,
@@ -336,7 +335,7 @@ static status offsets_run(comm_group *g, comm_memo *memo, const comm_args *args,
     }
     TRY(counts_take(args, args->send_offsets, item->count, g->size, g->counts));
     TRY(counts_take(args, args->receive_offsets, args->receive_most, g->size, g->counts + g->size));
-    if (args->on_device && g->rows != NULL)
+    if (args->on_device && comm_group_rows_posts(g, args))
         return rows_run(g, memo, args, contract->sequence, posted_ns);
     counted.send_counts = g->counts;
     counted.receive_counts = g->counts + g->size;

@@ -61,15 +61,13 @@ static status pieces_copy(comm_call *c)
     for (int r = 0; r < c->size; r++) {
         const comm_entry *e = piece(c, r, c->rank);
         const int64_t bytes = c->args->receive_counts[r] * width;
-        const void *from = (const char *)c->args->items[0].in + own;
         void *theirs = NULL;
-        if (r != c->rank && bytes > 0) {
-            TRY(c->transport->address(c->port, r, e->in, bytes, &theirs));
-            from = theirs;
-        }
+        if (bytes == 0) continue; // then a buffer may be missing
+        if (r != c->rank) TRY(c->transport->address(c->port, r, e->in, bytes, &theirs));
+        const void *from = r != c->rank ? theirs : (const char *)c->args->items[0].in + own;
         if (c->port->peer != NULL) {
             comm_peer_copy(c->port->peer, out + at, from, bytes);
-        } else if (bytes > 0) {
+        } else {
             memmove(out + at, from, (size_t)bytes);
         }
         at += bytes;

@@ -104,9 +104,10 @@ void comm_nccl_abort(comm_nccl *n)
     (void)pthread_mutex_unlock(&n->lock);
 }
 
-bool comm_nccl_is_aborted(const comm_nccl *n)
+status comm_nccl_abort_check(const comm_nccl *n)
 {
-    return __atomic_load_n(&n->is_aborted, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&n->is_aborted, __ATOMIC_SEQ_CST)) return ST_OK;
+    return fail(ST_PEER_LOST, "group %s has ended: NCCL was aborted", comm_group_name(n->group));
 }
 
 status comm_nccl_check(comm_nccl *n)
@@ -251,21 +252,16 @@ static call call_of(const comm_nccl *n, const device_api *api, device_stream *st
                   .ranks = comm_group_size(n->group)};
 }
 
-static status was_aborted(const comm_nccl *n)
-{
-    return fail(ST_PEER_LOST, "group %s has ended: NCCL was aborted", comm_group_name(n->group));
-}
-
 status comm_nccl_post(comm_nccl *n, const device_api *api, device_stream *stream,
                       const comm_args *args)
 {
     ASSERT(comm_nccl_posts(api, args));
     const call c = call_of(n, api, stream, args);
     (void)pthread_mutex_lock(&n->lock);
-    const bool is_aborted = n->is_aborted;
-    const int result = is_aborted ? 0 : items_post(n, &c, args);
+    const status st = comm_nccl_abort_check(n);
+    const int result = st != ST_OK ? 0 : items_post(n, &c, args);
     (void)pthread_mutex_unlock(&n->lock);
-    if (is_aborted) return was_aborted(n);
+    TRY(st);
     return did(n, result, op_collective_name(args->op), args->tensor);
 }
 
@@ -339,14 +335,14 @@ status comm_nccl_rows_run(comm_nccl_rows *rows, const comm_args *args, const int
     bool posted = false;
     const call c = call_of(n, rows->api, rows->stream, args);
     (void)pthread_mutex_lock(&n->lock);
-    const bool is_aborted = n->is_aborted;
-    const int result = is_aborted ? 0 : rows_post(&c, &args->items[0], sends, receives);
+    const status st = comm_nccl_abort_check(n);
+    const int result = st != ST_OK ? 0 : rows_post(&c, &args->items[0], sends, receives);
     (void)pthread_mutex_unlock(&n->lock);
-    if (is_aborted) return was_aborted(n);
+    TRY(st);
     TRY(did(n, result, op_collective_name(args->op), args->tensor));
     TRY(rows->api->event_record(rows->done, rows->stream, &posted));
     TRY(rows->api->event_sync(rows->done));
-    return comm_nccl_is_aborted(n) ? was_aborted(n) : ST_OK;
+    return comm_nccl_abort_check(n);
 }
 
 // ---- the watchdog -------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ NODISCARD status comm_nccl_post(comm_nccl *n, const device_api *api, device_stre
                                 const comm_args *args);
 // Ends NCCL's waits on this GPU; later posts fail. From any thread.
 void comm_nccl_abort(comm_nccl *n);
-bool comm_nccl_is_aborted(const comm_nccl *n); // true before a wait ends so. From any thread
+// An error once it was aborted, before a wait ends so. From any thread.
+NODISCARD status comm_nccl_abort_check(const comm_nccl *n);
 // An error that NCCL found after an operation was posted. From any thread.
 NODISCARD status comm_nccl_check(comm_nccl *n);
 
