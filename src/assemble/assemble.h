@@ -163,6 +163,7 @@ int assemble_threads(const run_config *r);
 // Bytes that one of `local` ranks on this host may take: memory.limit, or its share of the free
 // memory of the host or of its GPU.
 int64_t assemble_memory_limit(const host *h, const run_config *r, int64_t local);
+int64_t assemble_memory_share(const host *h, bool on_gpu, int64_t local); // without memory.limit
 // The share of the peak of all threads that exists: `ranks` on one host with `cores` cores.
 double assemble_cores_share(int threads, int ranks, int cores);
 // The type whose peak FLOP/s is the reference for a run's utilization.

@@ -6,11 +6,16 @@ int assemble_threads(const run_config *r)
     return r->kernels.threads > 0 ? (int)r->kernels.threads : kern_core_count();
 }
 
+int64_t assemble_memory_share(const host *h, bool on_gpu, int64_t local)
+{
+    const int64_t gpu = on_gpu ? device_cuda_memory(local) : 0;
+    return gpu > 0 ? gpu : host_memory_bytes(h) / local;
+}
+
 int64_t assemble_memory_limit(const host *h, const run_config *r, int64_t local)
 {
     if (r->memory.limit > 0) return r->memory.limit;
-    const int64_t gpu = r->kernels.device == RUN_DEVICE_CUDA ? device_cuda_memory(local) : 0;
-    return gpu > 0 ? gpu : host_memory_bytes(h) / local;
+    return assemble_memory_share(h, r->kernels.device == RUN_DEVICE_CUDA, local);
 }
 
 double assemble_cores_share(int threads, int ranks, int cores)

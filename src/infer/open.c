@@ -51,14 +51,13 @@ static void device_take(infer_core *c, const infer_options *o, const char **back
     c->device = o->device != NULL ? o->device : "cpu";
     const bool is_gpu = strcmp(c->device, device_cuda.name) == 0;
     const int64_t local = o->ranks != NULL ? comm_local_ranks(o->ranks) : 1;
-    const int64_t gpu = is_gpu ? device_cuda_memory(local) : 0;
     *backend = is_gpu ? "cuda" : o->backend != NULL ? o->backend : "cpu";
     c->ordinal = o->ordinal;
     c->driver = o->driver;
     c->graphs = !o->by_calls;
     c->memory_limit_bytes = o->memory_limit_bytes;
     if (c->memory_limit_bytes == 0) {
-        c->memory_limit_bytes = gpu > 0 ? gpu : host_memory_bytes(c->h) / local;
+        c->memory_limit_bytes = assemble_memory_share(c->h, is_gpu, local);
     }
 }
 

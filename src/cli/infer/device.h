@@ -14,7 +14,7 @@ NODISCARD status cli_device_find(cli_context *cli, const cli_call *call, const c
 // The rule between them: there are graphs on GPUs only.
 NODISCARD status cli_device_check(const run_config *r, const config *c);
 // Sets the options of the device. A run's own strict mode holds on CPUs only; --strict on a GPU is
-// refused when the model opens. strict: what the run says.
+// refused when a model with attention windows opens. strict: what the run says.
 void cli_device_set(const run_config *r, bool strict, infer_options *options);
 
 #endif
