@@ -51,6 +51,18 @@ typedef struct cli_model {
         .default_text = "0", .max = KERN_MAX_THREADS,                                       \
         .help = "number of threads; 0 is one per core"                                      \
     }
+
+// The row of int64_t cache. `each`: the tokens of a text that 0 stands for.
+#define CLI_CACHE_ROW(flags, each)                                                                 \
+    {                                                                                              \
+        .key = "cache", .kind = OPTION_INT, .offset = (int64_t)offsetof(flags, cache),             \
+        .default_text = "0", .max = INT64_C(1) << 34,                                              \
+        .help = "tokens in the cache of keys and values for all texts together, in pages of 16 "   \
+                "that texts with the same beginning share; where they run out, the youngest text " \
+                "waits and is computed again; 0 is " each " for each of --batch",                  \
+        .also = "kv_cache, max_total_tokens"                                                       \
+    }
+
 // The type that --precision chose.
 dtype cli_model_type(const cli_model *model, int32_t precision);
 

@@ -53,15 +53,7 @@ static const option rows[] = {
      .min = 1,
      .max = 1024,
      .help = "number of prompts that are continued at once"},
-    {.key = "cache",
-     .kind = OPTION_INT,
-     .offset = AT(cache),
-     .default_text = "0",
-     .max = INT64_C(1) << 34,
-     .help = "tokens in the cache of keys and values for all texts together, in pages of 16 that "
-             "texts with the same beginning share; where they run out, the youngest text waits "
-             "and is computed again; 0 is the longest text for each of --batch",
-     .also = "kv_cache, max_total_tokens"},
+    CLI_CACHE_ROW(generate_flags, "the longest text"),
     {.key = "max-tokens",
      .kind = OPTION_INT,
      .offset = AT(max_tokens),

@@ -80,15 +80,7 @@ static const option rows[] = {
      .help = "longest text in tokens, prompt and answer together; 0 is the model's context, 4096 "
              "at most",
      .also = "ctx_size, max_model_len"},
-    {.key = "cache",
-     .kind = OPTION_INT,
-     .offset = AT(cache),
-     .default_text = "0",
-     .max = INT64_C(1) << 34,
-     .help = "tokens in the cache of keys and values for all texts together, in pages of 16 that "
-             "texts with the same beginning share; where they run out, the youngest text waits "
-             "and is computed again; 0 is --context for each of --batch",
-     .also = "kv_cache, max_total_tokens"},
+    CLI_CACHE_ROW(serve_flags, "--context"),
     {.key = "drift",
      .kind = OPTION_TEXT,
      .offset = AT(drift),
