@@ -80,9 +80,9 @@ static void print_gpus(cli_context *cli, const nvml_state *gpus, int count)
     }
 }
 
-// All GPUs of the host, by NVML; none without it.
 enum { GPUS_MAX = 64 };
 
+// All GPUs of the host, by NVML; none without it.
 static status gpus_look(cli_context *cli, nvml_state **out, int *count)
 {
     nvml_library l;

@@ -467,13 +467,13 @@ int device_cuda_count(void)
 
 void device_cuda_id(int ordinal, char out[DEVICE_GPU_ID_BYTES])
 {
-    cuda_gpu gpu;
     cuda_driver driver;
+    int count = 0;
     char id[CUDA_UUID_BYTES] = "";
-    const int count = first_gpu(&gpu);
     error_record kept;
     error_take(&kept);
-    const bool found = count > 0 && cuda_driver_open(&driver) == ST_OK &&
+    const bool found = cuda_driver_open(&driver) == ST_OK &&
+                       cuda_gpu_count(&driver, &count) == ST_OK && count > 0 &&
                        cuda_gpu_uuid(&driver, ordinal % count, id) == ST_OK;
     (void)error_put(&kept);
     (void)snprintf(out, DEVICE_GPU_ID_BYTES, "%s", found ? id : "");
