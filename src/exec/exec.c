@@ -357,6 +357,7 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     bytes_cover(e, state);
     TRY(batch_take(e, slot, input));
     const exec_replay_mode mode = mode_choose(e, state, next, input->host.step);
+    ASSERT(mode == REPLAY_NONE || input->moved == 0); // a graph repeats arguments
     e->previous = e->running;
     // A graph contains no waits for work before it: the one before it on its stream is done.
     if (e->previous != state || (mode == REPLAY_NONE) != (e->mode == REPLAY_NONE)) {
