@@ -48,6 +48,7 @@ NODISCARD status cuda_zero(const kern_context *context, const cuda_view *out);
 NODISCARD status cuda_copy(const kern_context *context, const cuda_view *from, const cuda_view *to);
 // The order of a call's sums within a row: a cuda_gemm_order.
 int32_t cuda_gemm_order_of(const kern_call *call);
+int32_t cuda_gemm_order_of_rows(const kern_call *call); // of its sums over rows
 // Runs a product; m, n, k and aligned are set here.
 NODISCARD status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args);
 

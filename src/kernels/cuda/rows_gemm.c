@@ -61,6 +61,11 @@ int32_t cuda_gemm_order_of(const kern_call *call)
     return call->strict ? CUDA_GEMM_BY_ROWS : CUDA_GEMM_FREE;
 }
 
+int32_t cuda_gemm_order_of_rows(const kern_call *call)
+{
+    return call->strict ? CUDA_GEMM_SEQUENCE : CUDA_GEMM_FREE;
+}
+
 // *done: the library has the product. gelu: of c, which the library writes too; NULL: not wanted.
 static status library_run(const kern_context *context, const cuda_gemm_args *args,
                           const cuda_view *gelu, bool *done)
@@ -214,7 +219,7 @@ status cuda_row_matmul_dw(const kern_context *context, const kern_call *c)
                            .c = cuda_view_of(&c->out[0]),
                            .a_along_m = 1,
                            .b_along_n = 1,
-                           .order = c->strict ? CUDA_GEMM_SEQUENCE : CUDA_GEMM_FREE};
+                           .order = cuda_gemm_order_of_rows(c)};
     if (c->accumulate) args.before = args.c;
     return cuda_gemm_run(context, &args);
 }

@@ -90,13 +90,12 @@ status cuda_row_grouped_matmul_dw(const kern_context *context, const kern_call *
     kern_call rounded;
     TRY(cuda_call_check(context, c));
     TRY(cuda_fp8_operands(context, &c, &rounded));
-    cuda_grouped_args args = {
-        .product = {.a = cuda_view_of(&c->in[0]),
-                    .b = cuda_view_of(&c->in[1]),
-                    .c = cuda_view_of(&c->out[0]),
-                    .a_along_m = 1,
-                    .b_along_n = 1,
-                    .order = c->strict ? CUDA_GEMM_SEQUENCE : CUDA_GEMM_FREE}};
+    cuda_grouped_args args = {.product = {.a = cuda_view_of(&c->in[0]),
+                                          .b = cuda_view_of(&c->in[1]),
+                                          .c = cuda_view_of(&c->out[0]),
+                                          .a_along_m = 1,
+                                          .b_along_n = 1,
+                                          .order = cuda_gemm_order_of_rows(c)}};
     args.groups = cuda_groups_of(c, args.product.a.rows);
     args.product.m = args.own = args.product.a.columns;
     args.product.n = args.product.c.columns;

@@ -172,7 +172,7 @@ static status chunk_run(const kern_context *context, const kern_call *c, const h
                          .c = job->dw,
                          .a_along_m = 1,
                          .b_along_n = 1,
-                         .order = c->strict ? CUDA_GEMM_SEQUENCE : CUDA_GEMM_FREE};
+                         .order = cuda_gemm_order_of_rows(c)};
     if (job->continues || first > 0) dw.before = job->dw;
     return cuda_gemm_run(context, &dw);
 }
