@@ -1,5 +1,6 @@
 // A change that no session has told, because it ended before it could, is told by the next one,
 // once.
+#include "base/fault.h"
 #include "fixtures/train/test_ranks.h"
 
 static int64_t events_of(const char *run, const char *mark)
@@ -47,8 +48,31 @@ static void an_untold_loss_is_told(void **state)
     assert_int_equal(events_of("told", "\"rank\": 0, \"epoch\": 3, \"ranks\""), 1);
 }
 
+// The event, which is the third append, is lost, and the run goes on.
+static void a_full_disk_ends_no_run_that_tells_a_loss(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"layout.dp=2", "kernels.threads=1"};
+    train_restart of[2];
+    for (int i = 0; i < 2; i++) {
+        of[i] = (train_restart){.epoch = 1,
+                                .event = "lost",
+                                .done = "all ranks were started again",
+                                .cause = "rank 0 died"};
+    }
+    rank_restarts = of;
+    assert_int_equal(fault_arm("observe.append=3:DISK_FULL"), ST_OK);
+    assert_int_equal(ranks_run("full", keys, 2, 2, "auto", 0, NULL), ST_OK);
+    assert_int_equal(fault_arm(NULL), ST_OK);
+    rank_restarts = NULL;
+    assert_int_equal(events_of("full", "\"epoch\": 1, \"ranks\""), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_untold_loss_is_told)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_untold_loss_is_told),
+        cmocka_unit_test(a_full_disk_ends_no_run_that_tells_a_loss),
+    };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
 }

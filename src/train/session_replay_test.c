@@ -130,6 +130,19 @@ static void a_gradient_that_is_wrong_once_is_named(void **state)
     assert_int_equal(fault_arm(NULL), ST_OK);
 }
 
+// The event of the finding is lost, and so are the records of the steps.
+static void a_full_disk_ends_no_replayed_run(void **state)
+{
+    (void)state;
+    static const char *const keys[KEYS] = {"determinism=strict", "layout.dp=2"};
+    assert_int_equal(fault_arm("train.local.1=1,observe.append=3+:DISK_FULL"), ST_OK);
+    assert_int_equal(run("full", 2, "sdc.replay=0.17", keys), ST_OK);
+    assert_same(root_of("full", STEPS), root_of("count", STEPS));
+    assert_non_null(strstr(rank_runs[0].seen.said, "computed a wrong gradient of"));
+    assert_false(metrics_have("full", "\"sdc\"", ""));
+    assert_int_equal(fault_arm(NULL), ST_OK);
+}
+
 static void a_gradient_that_is_always_wrong_is_named(void **state)
 {
     (void)state;
@@ -151,6 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_replay_changes_no_bit),
         cmocka_unit_test(a_gradient_that_is_wrong_once_is_named),
+        cmocka_unit_test(a_full_disk_ends_no_replayed_run),
         cmocka_unit_test(a_gradient_that_is_always_wrong_is_named),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
