@@ -88,6 +88,16 @@ if [ -n "${RESTART_SEED:-}" ]; then
         resilience.mode=restart sdc.abft=yes train.steps=40
     same "name their rank, not one that saw it end" "$(grep -c '"event": "sdc", "rank": 1,' products/metrics.jsonl)" \
         "$(grep -cE '"event": "(sdc|lost)"' products/metrics.jsonl)"
+    train given layout.dp=2 resilience.mode=restart >/dev/null 2>&1 &
+    until [ "$(cat given/metrics.jsonl 2>/dev/null | wc -l)" -ge 20 ]; do sleep 0.02; done
+    kill -9 $(processes "run.dir=$dir/given " | awk '{ print $1 }') && wait
+    until [ -z "$(processes "run.dir=$dir/given ")" ]; do sleep 0.02; done
+    printf 1 >given/memory/wrong # its ranks had blamed one, and it was killed before it read that
+    printf '0.3 kill 0\n' >kills
+    code "a loss after a launcher that was killed" 0 chaos given layout.dp=2 --schedule kills
+    same "is not taken for wrong values" "$(grep -c '"event": "lost", "rank": 0,' given/metrics.jsonl)" \
+        "$(grep -cE '"event": "(sdc|lost)"' given/metrics.jsonl)"
+    says "and is told" given/metrics.jsonl '"event": "lost", "rank": 0,'
 fi
 
 # Four ranks, killed one by one, and three that join: 4, 3, 2, 1, 2, 4 ranks.

@@ -703,7 +703,7 @@ static status run_once(const host *h, arena *a, const train_order *order, struct
                        train_outcome *out, bool *goes_on)
 {
     session *s = NULL;
-    memset(out, 0, sizeof(*out));
+    *out = (train_outcome){.wrong = -1};
     *goes_on = false;
     TRY(session_open(h, a, order, &s));
     session_shares_use(s, kept);

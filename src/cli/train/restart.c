@@ -53,6 +53,36 @@ status cli_restart_forget(cli_context *cli, const char *run_dir)
     return cli->h->api->path_remove(cli->h, link);
 }
 
+// Ranks whose values differ all end with the same exit code. Those that know which one was wrong
+// leave its number in the folder in memory.
+static status wrong_path(arena *a, const char *memory, char **out)
+{
+    return path_join(a, memory, "wrong", out);
+}
+
+status cli_restart_blame(const host *h, arena *a, const char *memory, int64_t rank)
+{
+    char *path = NULL, number[32];
+    const int n = snprintf(number, sizeof(number), "%lld", (long long)rank);
+    TRY(wrong_path(a, memory, &path));
+    return host_write_all(h, path, number, n);
+}
+
+static status wrong_take(const cli_restart *k, int *rank, bool *has)
+{
+    const host *h = k->cli->h;
+    char *path = NULL, *bytes = NULL;
+    int64_t count = 0, number = 0;
+    file_info info;
+    TRY(wrong_path(k->cli->a, k->memory, &path));
+    TRY(h->api->path_info(h, path, &info));
+    if (info.kind != FILE_KIND_REGULAR) return ST_OK;
+    TRY(host_read_all(h, k->cli->a, path, 64, &bytes, &count));
+    *has = text_parse_i64(bytes, &number) && number >= 0 && number < run_config_ranks(k->r);
+    if (*has) *rank = (int)number;
+    return h->api->path_remove(h, path);
+}
+
 // ---- arguments ----------------------------------------------------------------------------------
 
 // The arguments without --fresh and --resume, and whether --resume names another start than auto.
@@ -85,7 +115,8 @@ status cli_restart_open(cli_context *cli, const run_config *r, char *const *argu
                         bool has_folder, cli_restart *out)
 {
     char path[PATH_LIMIT_BYTES];
-    bool is_auto = true;
+    bool is_auto = true, has_wrong = false;
+    int wrong = -1;
     *out = (cli_restart){.cli = cli, .r = r, .given = arguments, .lost_at_step = -1};
     (void)unsetenv(memory_variable);
     (void)unsetenv(lost_variable);
@@ -95,6 +126,7 @@ status cli_restart_open(cli_context *cli, const run_config *r, char *const *argu
     if (!is_auto) TRY(cli_restart_forget(cli, r->run.dir));
     if (memory_find(out->link, path)) {
         TRY(arena_strdup(cli->a, path, &out->memory));
+        TRY(wrong_take(out, &wrong, &has_wrong)); // of a loss that an earlier launcher gave up
     } else {
         TRY(memory_make(cli, &out->memory));
         TRY(cli->h->api->path_mkdir(cli->h, r->run.dir));
@@ -188,36 +220,6 @@ status cli_restart_put(const char *memory, const char *lost)
     if (lost[0] != '\0') return variable_set(lost_variable, lost);
     (void)unsetenv(lost_variable);
     return ST_OK;
-}
-
-// Ranks whose values differ all end with the same exit code. Those that know which one was wrong
-// leave its number in the folder in memory.
-static status wrong_path(arena *a, const char *memory, char **out)
-{
-    return path_join(a, memory, "wrong", out);
-}
-
-status cli_restart_blame(const host *h, arena *a, const char *memory, int64_t rank)
-{
-    char *path = NULL, number[32];
-    const int n = snprintf(number, sizeof(number), "%lld", (long long)rank);
-    TRY(wrong_path(a, memory, &path));
-    return host_write_all(h, path, number, n);
-}
-
-static status wrong_take(const cli_restart *k, int *rank, bool *has)
-{
-    const host *h = k->cli->h;
-    char *path = NULL, *bytes = NULL;
-    int64_t count = 0, number = 0;
-    file_info info;
-    TRY(wrong_path(k->cli->a, k->memory, &path));
-    TRY(h->api->path_info(h, path, &info));
-    if (info.kind != FILE_KIND_REGULAR) return ST_OK;
-    TRY(host_read_all(h, k->cli->a, path, 64, &bytes, &count));
-    *has = text_parse_i64(bytes, &number) && number >= 0 && number < run_config_ranks(k->r);
-    if (*has) *rank = (int)number;
-    return h->api->path_remove(h, path);
 }
 
 // For the ranks of the next start.
