@@ -93,8 +93,9 @@ enum { SPARE_ENDS_MAX = 5, SPARE_WAIT_MS = 250 };
 static void spare_failed(live *v, int64_t process, const char *why)
 {
     const launch_live_config *c = v->config;
-    if (v->is_over || v->l->is_asked || c->spare_failed == NULL) return;
+    if (v->is_over || v->l->is_asked) return;
     v->spare_ends++;
+    if (c->spare_failed == NULL) return;
     c->spare_failed(c->context, process, why);
     if (v->spare_ends != SPARE_ENDS_MAX) return;
     c->spare_failed(c->context, 0, "no more spares are started: five in a row failed");
@@ -105,13 +106,12 @@ static void process_ended(live *v, int i)
     local_rank *r = &v->l->ranks[i];
     launch_result how = {.rank = i};
     launch_close(&r->post);
-    launch_tell_rank(v->l, i, &how);
-    if (r->rank < 0) {                                // a spare
-        const char *host_end = strchr(how.text, ')'); // "rank -1 (host) died ..."
-        how.text[strcspn(how.text, "\n")] = '\0';
-        spare_failed(v, (int64_t)r->pid, host_end != NULL ? host_end + 2 : how.text);
+    if (r->rank < 0) { // a spare
+        launch_say_how(r, how.text, sizeof(how.text));
+        spare_failed(v, (int64_t)r->pid, how.text);
         return;
     }
+    launch_tell_rank(v->l, i, &how);
     if (r->was_stopped) {
         (void)snprintf(how.text, sizeof(how.text),
                        "rank %d was stopped (SIGSTOP), so the launcher ended it", r->rank);
@@ -252,13 +252,20 @@ static int process_place(local *l)
     return l->count < LAUNCH_LOCAL_MAX ? l->count++ : -1;
 }
 
-status launch_live_process_start(live *v, int *process)
+// process: its number in the table.
+static status process_start(live *v, int *process)
 {
     const int i = process_place(v->l);
     *process = i;
     if (i < 0) return fail(ST_UNSUPPORTED, "more than %d processes", LAUNCH_LOCAL_MAX);
     v->l->ranks[i] = (local_rank){.pidfd = -1, .post = -1, .rank = -1};
     return launch_start_rank(v->l, i);
+}
+
+status launch_live_process_start(live *v)
+{
+    int process = -1;
+    return process_start(v, &process);
 }
 
 static status socket_make(live *v)
@@ -344,7 +351,7 @@ static void spares_keep(live *v)
     if (v->spare_at == 0) v->spare_at = now + ((INT64_C(1000000) * SPARE_WAIT_MS) << v->spare_ends);
     if (now < v->spare_at) return;
     v->spare_at = 0;
-    if (launch_live_process_start(v, &i) == ST_OK) {
+    if (process_start(v, &i) == ST_OK) {
         spare_tell(v, i);
         return;
     }
@@ -440,14 +447,14 @@ static status epoch_begin(live *v)
 {
     local *l = v->l;
     launch_epoch e = {0};
-    int by_place[LAUNCH_LOCAL_MAX], started = -1;
+    int by_place[LAUNCH_LOCAL_MAX];
     launch_live_quarantine(v);
     v->filler = NULL;
     for (int i = 0; i < l->count; i++) {
         if (l->ranks[i].is_alive && l->ranks[i].rank < 0) v->filler = "a spare";
     }
     while (v->config->replaces && launch_live_waiting(v) < l->config->ranks && !l->is_asked) {
-        TRY(launch_live_process_start(v, &started));
+        TRY(launch_live_process_start(v));
         v->filler = "a new process";
     }
     TRY(epoch_plan(v, &e));
@@ -648,7 +655,6 @@ status launch_live(const launch_live_config *config, launch_result *out)
         .config = config, .l = l, .lost = -1, .blamed = -1, .error = -1, .event = LAUNCH_BEGIN};
     const int parts = config->place != NULL ? config->place->ranks : 1;
     const int wanted = config->local.ranks / parts + config->spares;
-    int started = -1;
     if (l == NULL) return fail(ST_NO_MEMORY, "no memory to start %d ranks", wanted);
     l->config = &config->local;
     l->is_live = true;
@@ -662,8 +668,7 @@ status launch_live(const launch_live_config *config, launch_result *out)
     char path[LAUNCH_PATH_BYTES];
     launch_log_path(l->config, 0, path);
     l->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
-    for (int r = 0; r < wanted && v.st == ST_OK; r++)
-        v.st = launch_live_process_start(&v, &started);
+    for (int r = 0; r < wanted && v.st == ST_OK; r++) v.st = launch_live_process_start(&v);
     if (v.st != ST_OK) launch_signal_all(l, SIGKILL);
     error_record cause;
     run(&v);

@@ -365,10 +365,7 @@ static void replace(live *v)
     const int wanted = h->share;
     if (!v->config->replaces || v->is_over || v->l->is_asked || !launch_live_is_at_rest(v)) return;
     launch_live_quarantine(v);
-    int started = -1;
-    while (launch_live_waiting(v) < wanted && v->st == ST_OK) {
-        v->st = launch_live_process_start(v, &started);
-    }
+    while (launch_live_waiting(v) < wanted && v->st == ST_OK) v->st = launch_live_process_start(v);
 }
 
 // ---- records ------------------------------------------------------------------------------------

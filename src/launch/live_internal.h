@@ -53,7 +53,7 @@ void launch_live_broken(live *v, int rank, bool is_certain, const char *cause);
 void launch_live_end_ask(live *v); // asks all ranks to leave this epoch
 bool launch_live_is_at_rest(const live *v);
 int launch_live_waiting(const live *v); // processes that could take a place
-NODISCARD status launch_live_process_start(live *v, int *process); // its number in the table
+NODISCARD status launch_live_process_start(live *v);
 void launch_live_quarantine(live *v);
 // An epoch as the processes of this host see it.
 typedef struct live_places {

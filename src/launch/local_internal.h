@@ -88,6 +88,8 @@ void launch_output_read(local *l); // moves rank 0's output from the pipe to its
 bool launch_output_is_waiting(const local *l);
 void launch_output_write(local *l); // writes as much as the console accepts
 void launch_output_end(local *l);
+// How a process has ended, "died by signal 9 (SIGKILL)", and the same behind its rank and host.
+void launch_say_how(const local_rank *r, char *out, int64_t limit_bytes);
 void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes);
 void launch_tell(const local *l, launch_result *out);
 void launch_tell_rank(const local *l, int rank, launch_result *out); // how that one ended

@@ -146,21 +146,26 @@ static const char *cause_of_kill(const local_rank *r)
            "group ran out";
 }
 
+void launch_say_how(const local_rank *r, char *out, int64_t limit_bytes)
+{
+    if (r->ended_by != 0) {
+        const char *name = sigabbrev_np(r->ended_by);
+        (void)snprintf(out, (size_t)limit_bytes, "died by signal %d (SIG%s)%s%s", r->ended_by,
+                       name == NULL ? "?" : name,
+                       r->was_ended ? ", which the launcher forwarded" : "", cause_of_kill(r));
+    } else {
+        (void)snprintf(out, (size_t)limit_bytes, "ended with exit code %d", r->exit_code);
+    }
+}
+
 void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes)
 {
     const local_rank *r = &l->ranks[rank];
-    if (l->is_live) rank = r->rank;
     char host_name[HOST_NAME_BYTES] = "?";
     if (l->config->h->api->machine_name(l->config->h, host_name) != ST_OK) error_clear();
-    if (r->ended_by != 0) {
-        const char *name = sigabbrev_np(r->ended_by);
-        (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) died by signal %d (SIG%s)%s%s", rank,
-                       host_name, r->ended_by, name == NULL ? "?" : name,
-                       r->was_ended ? ", which the launcher forwarded" : "", cause_of_kill(r));
-    } else {
-        (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) ended with exit code %d", rank,
-                       host_name, r->exit_code);
-    }
+    const int n =
+        snprintf(out, (size_t)limit_bytes, "rank %d (%s) ", l->is_live ? r->rank : rank, host_name);
+    if (n < limit_bytes) launch_say_how(r, out + n, limit_bytes - n);
 }
 
 // Adds the last lines of a rank's log, which usually state the cause.
