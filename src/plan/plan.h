@@ -369,6 +369,8 @@ int64_t plan_table_find(const plan_table *run, const char *name);
 // Return the tensor of a reference of a binding, and its offset in the arena.
 const plan_tensor *plan_tensor_at(const plan *p, int32_t ref);
 int64_t plan_tensor_offset(const plan *p, int32_t ref);
+// Returns the bytes of its elements, without the padding to a multiple of 64.
+int64_t plan_tensor_held_bytes(const plan_tensor *t);
 // Returns the size of the arena that all these plans need.
 int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_t count);
 

@@ -105,6 +105,13 @@ int64_t plan_tensor_offset(const plan *p, int32_t ref)
     return plan_ref_is_run(ref) ? t->offset : p->run->run_bytes + t->offset;
 }
 
+int64_t plan_tensor_held_bytes(const plan_tensor *t)
+{
+    int64_t bytes = dtype_bytes(t->type);
+    for (int i = 0; i < t->ndim; i++) bytes *= t->dims[i];
+    return bytes;
+}
+
 int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_t count)
 {
     int64_t transient = 0;

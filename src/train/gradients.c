@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "op/op_kind.h"
+#include "plan/access.h"
 
 #include <stdio.h>
 
@@ -60,13 +61,6 @@ static bool probe_find(const plan *p, int32_t action, exec_probe *out, int32_t *
     return false;
 }
 
-static int64_t gradient_bytes(const plan_tensor *t)
-{
-    int64_t count = 1;
-    for (int i = 0; i < t->ndim; i++) count *= t->dims[i];
-    return count * dtype_bytes(t->type);
-}
-
 // ---- writes -------------------------------------------------------------------------------------
 
 typedef struct gradient_writes {
@@ -74,12 +68,11 @@ typedef struct gradient_writes {
     int32_t stream;  // of the sums over ranks; -1: there was none
 } gradient_writes;
 
-static int32_t root_of(const plan *p, int32_t ref)
+// Whether one is the other, or both are parts of a tensor.
+static bool is_together(const plan *p, int32_t ref, int32_t other)
 {
-    while (ref != -1 && !plan_ref_is_run(ref) && p->tensors[ref].is_part) {
-        ref = p->tensors[ref].whole;
-    }
-    return ref;
+    int64_t begin = 0;
+    return plan_access_owner(p, ref, &begin) == plan_access_owner(p, other, &begin);
 }
 
 // A sum works in place, so it follows the nodes before it, and other sums of its stream.
@@ -89,7 +82,7 @@ static void sum_add(const plan *p, int32_t action, int32_t ref, gradient_writes 
     const plan_comm *c = &p->comms[a->comm];
     for (int32_t i = 0; i < c->items_count; i++) {
         const plan_comm_item *item = &p->items[c->items_begin + i];
-        if (item->out == -1 || root_of(p, item->out) != root_of(p, ref)) continue;
+        if (item->out == -1 || !is_together(p, item->out, ref)) continue;
         const bool is_ordered = item->in == item->out && (w->stream < 0 || w->stream == a->stream);
         w->last.action = is_ordered ? action : -1;
         w->last.node = 0;
@@ -106,7 +99,7 @@ static void nodes_add(const plan *p, int32_t action, int32_t ref, gradient_write
         const op_node *node = &b->program->lists[a->list].nodes[a->ops_begin + k];
         for (int i = 0; i < COUNT_OF(node->out); i++) {
             const int32_t out = node->out[i] != TENSOR_NONE ? b->tensor[node->out[i]] : -1;
-            if (out == -1 || root_of(p, out) != root_of(p, ref)) continue;
+            if (out == -1 || !is_together(p, out, ref)) continue;
             const bool is_first = w->stream < 0 && a->stream == STREAM_COMPUTE;
             w->last.action = out == ref || is_first ? action : -1;
             w->last.node = k;
@@ -149,7 +142,7 @@ static status watch_make(arena *a, const train_gradients *g, const plan *p, cons
 {
     gradient_watch *w = NULL;
     TRY(arena_new(a, 1, &w));
-    w->count = gradient_bytes(plan_tensor_at(p, probe->ref));
+    w->count = plan_tensor_held_bytes(plan_tensor_at(p, probe->ref));
     w->hash = &g->hashes[weight];
     w->rest = g->rest;
     w->weight = p->model->weights[weight].name;

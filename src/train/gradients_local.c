@@ -7,6 +7,7 @@
 
 #include "base/fault.h"
 #include "base/hash.h"
+#include "plan/access.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,12 +49,9 @@ typedef struct local_finder {
 // Transient tensors, then those of the run; a part is where its whole is.
 static int64_t row_of(const plan *p, int32_t ref)
 {
-    const plan_tensor *t = plan_tensor_at(p, ref);
-    while (t->is_part) {
-        ref = t->whole;
-        t = plan_tensor_at(p, ref);
-    }
-    return plan_ref_is_run(ref) ? p->tensor_count + plan_ref_row(ref) : ref;
+    int64_t begin = 0;
+    const int32_t owner = plan_access_owner(p, ref, &begin);
+    return plan_ref_is_run(owner) ? p->tensor_count + plan_ref_row(owner) : owner;
 }
 
 // The gradient that a tensor of a program is, or a view of; -1: it is none.
@@ -102,13 +100,6 @@ static status node_see(local_finder *f, int32_t action, int32_t node)
     return ST_OK;
 }
 
-static int64_t gradient_bytes(const plan_tensor *t)
-{
-    int64_t count = 1;
-    for (int i = 0; i < t->ndim; i++) count *= t->dims[i];
-    return count * dtype_bytes(t->type);
-}
-
 // Keeps the last write of each micro-batch to each accumulator. Returns how many they are.
 static int64_t last_keep(local_finder *f)
 {
@@ -130,7 +121,7 @@ static status watch_make(arena *a, const train_gradients *g, const plan *p, loca
     const plan_tensor *t = plan_tensor_at(p, write->probe.ref);
     TRY(arena_new(a, 1, &w));
     if (*fault == NULL) TRY(arena_format(a, fault, "train.local.%d", g->rank));
-    w->count = gradient_bytes(t);
+    w->count = plan_tensor_held_bytes(t);
     w->hash = &g->hashes[t->weight];
     w->fault = *fault;
     if (g->base != NULL) w->writable = g->base + plan_tensor_offset(p, write->probe.ref);

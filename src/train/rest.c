@@ -4,6 +4,7 @@
 
 #include "base/fault.h"
 #include "base/hash.h"
+#include "plan/access.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,16 +151,13 @@ typedef struct row_writes {
 // The row of the state that a reference is, or is a part of; -1: none.
 static int64_t state_row_of(const train_rest *r, const plan *p, int32_t ref, bool *is_part)
 {
+    int64_t begin = 0;
     *is_part = false;
-    for (;;) {
-        if (ref == -1) return -1;
-        if (plan_ref_is_run(ref)) break;
-        const plan_tensor *t = &p->tensors[ref];
-        if (!t->is_part) return -1;
-        *is_part = true;
-        ref = t->whole;
-    }
-    const int64_t row = plan_ref_row(ref);
+    if (ref == -1) return -1;
+    const int32_t owner = plan_access_owner(p, ref, &begin);
+    *is_part = owner != ref;
+    if (!plan_ref_is_run(owner)) return -1;
+    const int64_t row = plan_ref_row(owner);
     return r->rows[row].all != NULL ? row : -1;
 }
 
@@ -315,13 +313,6 @@ static bool is_state(const plan_tensor *t)
     return holds && t->is_run && (t->weight >= 0 || is_residual(t)) && t->bytes > 0;
 }
 
-static int64_t bytes_of(const plan_tensor *t)
-{
-    int64_t count = 1;
-    for (int i = 0; i < t->ndim; i++) count *= t->dims[i];
-    return count * dtype_bytes(t->type);
-}
-
 static bool has_master(const plan_table *run, const plan_tensor *t)
 {
     char name[PLAN_NAME_BYTES + 8];
@@ -365,8 +356,8 @@ status train_rest_create(const train_rest_config *config, arena *a, train_rest *
     for (int64_t i = 0; i < run->count; i++) {
         const plan_tensor *t = &run->tensors[i];
         if (!is_state(t)) continue;
-        r->rows[i] =
-            (rest_row){.all = r, .row = i, .bytes = bytes_of(t), .is_residual = is_residual(t)};
+        r->rows[i] = (rest_row){
+            .all = r, .row = i, .bytes = plan_tensor_held_bytes(t), .is_residual = is_residual(t)};
         most = max_i64(most, r->rows[i].bytes);
     }
     if (r->base == NULL) TRY(arena_new(a, most, &r->copy));

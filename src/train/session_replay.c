@@ -137,9 +137,8 @@ status session_replay_open(session *s)
     for (int i = 0; i < PASSES_MAX; i++)
         TRY(arena_new(s->a, x->ranks * x->weights + 1, &x->all[i]));
     TRY(arena_new(s->a, s->plans.count, &x->plans));
-    const comm_memory *memory = s->job.shared.memory;
     const train_gradients g = {.e = s->job.e,
-                               .base = memory != NULL ? comm_memory_at(s->job.shared.memory) : NULL,
+                               .base = train_job_memory(&s->job),
                                .rank = s->ranks.all != NULL ? comm_rank(s->ranks.all) : 0,
                                .hashes = x->hashes};
     for (int64_t i = 0; i < s->plans.count; i++) {

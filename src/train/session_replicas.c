@@ -11,7 +11,6 @@
 // Each rank hashes the gradients that it applies, inside the steps.
 static status gradients_open(session *s)
 {
-    comm_memory *memory = s->job.shared.memory;
     train_watch *watches = s->objective.watches;
     bool *is_compared = NULL;
     TRY(arena_new(s->a, s->job.state.model->weight_count + 1, &is_compared));
@@ -19,7 +18,7 @@ static status gradients_open(session *s)
         is_compared[i] = ckpt_replicas_compares_gradient(s->replicas.own, i);
     }
     const train_gradients g = {.e = s->job.e,
-                               .base = memory != NULL ? comm_memory_at(memory) : NULL,
+                               .base = train_job_memory(&s->job),
                                .rank = comm_rank(s->ranks.all),
                                .hashes = ckpt_replicas_gradients(s->replicas.own),
                                .is_compared = is_compared,
@@ -34,7 +33,6 @@ static status gradients_open(session *s)
 // Each rank hashes what it holds between two updates.
 static status rest_open(session *s)
 {
-    comm_memory *memory = s->job.shared.memory;
     const plan_table *run = &s->plans.run;
     bool *is_compared = NULL;
     TRY(arena_new(s->a, run->count + 1, &is_compared));
@@ -45,7 +43,7 @@ static status rest_open(session *s)
                                  .run = run,
                                  .plans = (const plan *const *)s->plans.all,
                                  .plan_count = s->plans.count,
-                                 .base = memory != NULL ? comm_memory_at(memory) : NULL,
+                                 .base = train_job_memory(&s->job),
                                  .rank = comm_rank(s->ranks.all),
                                  .is_compared = is_compared};
     return train_rest_create(&c, s->a, &s->replicas.rest);
@@ -56,12 +54,11 @@ status session_replicas_open(session *s)
     const bool compares = s->r->sdc.digests > 0 && s->ranks.all != NULL;
     if (!compares && session_record_every(s) == 0) return ST_OK;
     const int64_t ranks = s->ranks.all != NULL ? comm_ranks(s->ranks.all) : 1;
-    const comm_memory *memory = s->job.shared.memory;
     const ckpt_replicas_config all = {.s = &s->job.state,
                                       .ranks = ranks,
                                       .has_gradients = compares,
                                       .has_all = session_record_every(s) > 0,
-                                      .memory = memory != NULL ? comm_memory_at(memory) : NULL};
+                                      .memory = train_job_memory(&s->job)};
     TRY(ckpt_replicas_create(&all, s->a, &s->replicas.own));
     if (compares) TRY(rest_open(s));
     if (compares) TRY(gradients_open(s));

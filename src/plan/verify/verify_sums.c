@@ -157,21 +157,13 @@ static status tree_add(sums_walk *w, const verify_facts *f, int32_t action, veri
     return ST_OK;
 }
 
-// Counts the bytes of its elements, without the padding to a multiple of 64 bytes.
-static int64_t held_bytes(const plan_tensor *t)
-{
-    int64_t bytes = dtype_bytes(t->type);
-    for (int i = 0; i < t->ndim; i++) bytes *= t->dims[i];
-    return bytes;
-}
-
 // Checks that every byte of a gradient has all uses of the weight on all sequences, once.
 static status sum_is_whole(sums_walk *w, const verify_facts *f, int32_t action, verify_bytes grad)
 {
     verify_values *values = verify_held(w, f, grad.tensor);
     const plan_tensor *t = verify_tensor(f, grad.tensor);
     const int64_t begin = grad.begin - f->where[grad.tensor].begin;
-    const int64_t end = min_i64(begin + grad.bytes, max_i64(begin, held_bytes(t)));
+    const int64_t end = min_i64(begin + grad.bytes, max_i64(begin, plan_tensor_held_bytes(t)));
     char name[VERIFY_NAME_BYTES], other[VERIFY_NAME_BYTES];
     const int64_t all = f->p->sequences * verify_unit(f);
     int64_t reached = begin, first = 0, last = 0;
@@ -465,8 +457,8 @@ static status gathered_check(const sums_walk *w, const verify_facts *f, int32_t 
     const plan_tensor *t = verify_tensor(f, in.tensor);
     const verify_values *held = verify_held(w, f, in.tensor);
     char name[VERIFY_NAME_BYTES], other[VERIFY_NAME_BYTES];
-    int64_t bytes = dtype_bytes(t->type), reached = 0;
-    for (int k = 0; k < t->ndim; k++) bytes *= t->dims[k];
+    const int64_t bytes = plan_tensor_held_bytes(t);
+    int64_t reached = 0;
     for (int64_t k = 0; k < held->count && held->rows[k].begin <= reached && reached < bytes; k++) {
         const verify_value *v = &held->rows[k];
         reached = max_i64(reached, v->end);
@@ -584,8 +576,8 @@ static status update_is_whole(sums_walk *w, const verify_facts *f)
             TRY(frozen_is_kept(w, f, i));
             continue;
         }
-        int64_t bytes = dtype_bytes(t->type), reached = 0;
-        for (int k = 0; k < t->ndim; k++) bytes *= t->dims[k];
+        const int64_t bytes = plan_tensor_held_bytes(t);
+        int64_t reached = 0;
         const verify_values *values = verify_held(w, f, i);
         for (int64_t k = 0; k < values->count && values->rows[k].begin <= reached; k++) {
             reached = max_i64(reached, values->rows[k].end);
