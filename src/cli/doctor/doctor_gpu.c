@@ -44,8 +44,6 @@ static status mps_find(const doctor *d, doctor_finding *f)
     return doctor_found(d, f, "MPS runs: ranks that share a GPU work on it at the same time");
 }
 
-// Names each GPU, its memory, its architecture and its state; says which of driver and kernels is
-// missing.
 static status gpu_found(const doctor *d, doctor_finding *f, const cuda_driver *driver, int i)
 {
     cuda_gpu gpu;
@@ -55,6 +53,8 @@ static status gpu_found(const doctor *d, doctor_finding *f, const cuda_driver *d
                         text_bytes_human(gpu.memory_bytes, human), gpu.arch, gpu.multiprocessors);
 }
 
+// Names each GPU, its memory, its architecture and its state; says which of driver and kernels is
+// missing.
 static status gpus(const doctor *d, doctor_finding *f)
 {
     cuda_driver driver;
