@@ -159,15 +159,13 @@ static status event_add(session *s, const train_restart *o)
     return session_event(s, &line);
 }
 
-// Tells the changes before this one that no session has told, because it ended before it could.
-static status earlier_tell(session *s, const train_restart *o)
+static status untold_tell(session *s, arena *a, const train_restart *o)
 {
     enum { LIMIT_BYTES = 1 << 30 };
     char *path = NULL, *bytes = NULL, mark[64];
     int64_t count = 0;
-    if (o->before_count == 0) return ST_OK;
-    TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &path));
-    TRY(host_read_all(s->h, s->a, path, LIMIT_BYTES, &bytes, &count));
+    TRY(path_join(a, s->folder.path, "metrics.jsonl", &path));
+    TRY(host_read_all(s->h, a, path, LIMIT_BYTES, &bytes, &count));
     for (int64_t i = o->before_count - 1; i >= 0; i--) {
         (void)snprintf(mark, sizeof(mark),
                        "\"epoch\": %lld, \"ranks\": ", (long long)o->before[i].epoch);
@@ -176,6 +174,17 @@ static status earlier_tell(session *s, const train_restart *o)
         }
     }
     return ST_OK;
+}
+
+// Tells the changes before this one that no session has told, because it ended before it could.
+static status earlier_tell(session *s, const train_restart *o)
+{
+    arena *a = NULL;
+    if (o->before_count == 0) return ST_OK;
+    TRY(arena_create("earlier changes", 0, &a)); // all records, which the session does not need
+    const status st = untold_tell(s, a, o);
+    arena_destroy(a);
+    return st;
 }
 
 status session_memory_tell(session *s)
