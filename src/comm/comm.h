@@ -220,6 +220,11 @@ NODISCARD status comm_group_library_open(comm_group *g);
 // The same for an ALL_TO_ALLV of rows, whose counts the host must see first; a function of the host
 // takes part. Collective as above; comm_group_library_close ends it too.
 NODISCARD status comm_group_rows_open(comm_group *g, const device_api *api, device *d);
+// Compares what NCCL will post for the group between its ranks, over the group's transport: no rank
+// does so when it is posted. `plans` has the operations of all plans in their order, and NULL after
+// those of each. Collective; nothing without NCCL. ST_DIVERGED names ranks that differ.
+NODISCARD status comm_group_library_agree(comm_group *g, const device_api *api,
+                                          const comm_args *const *plans, int64_t count);
 void comm_group_library_close(comm_group *g); // no operation is under way
 // Whether NCCL posts the operation: then its buffers may be memory that the host cannot touch, and
 // the stream needs no function of the host.

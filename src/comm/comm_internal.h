@@ -118,6 +118,9 @@ NODISCARD status comm_algorithm_run(comm_group *g, comm_memo *memo, const comm_a
                                     const comm_contract *contract, int64_t posted_ns);
 NODISCARD status comm_compressed_run(comm_group *g, comm_memo *memo, const comm_args *args,
                                      uint64_t sequence, int64_t posted_ns);
+// comm_group_library_agree of a group that has NCCL. A failure leaves the group as it is.
+NODISCARD status comm_plans_compare(comm_group *g, const device_api *api,
+                                    const comm_args *const *plans, int64_t count);
 // Called before and after a posted operation.
 void comm_busy_begin(comm_group *g);
 void comm_busy_end(comm_group *g);

@@ -423,6 +423,15 @@ status comm_group_rows_open(comm_group *g, const device_api *api, device *d)
     return ST_OK;
 }
 
+status comm_group_library_agree(comm_group *g, const device_api *api, const comm_args *const *plans,
+                                int64_t count)
+{
+    if (g->nccl == NULL) return ST_OK;
+    TRY(comm_group_check(g));
+    const status st = comm_plans_compare(g, api, plans, count);
+    return st == ST_OK ? ST_OK : group_kill(g);
+}
+
 void comm_group_library_close(comm_group *g)
 {
     if (g->rows != NULL) comm_nccl_watch_remove(g->owner->watch, comm_nccl_rows_library(g->rows));

@@ -2,7 +2,7 @@
 // lives, so the items and tree nodes of each operation are made once.
 #include "exec/communicate.h"
 
-#include "exec/exec.h"
+#include "exec/exec_internal.h"
 
 static status items_make(arena *a, const plan *p, const plan_comm *c, char *base,
                          const comm_item **out)
@@ -141,6 +141,41 @@ status exec_groups_peer_open(arena *a, comm_group *const *groups, const plan_tab
     for (int64_t next; (next = group_next(run, done)) >= 0; done[next] = true) {
         if (groups[next] == NULL) continue;
         TRY(comm_group_peer_open(groups[next], memory->api, memory->d, memory->at, memory->bytes));
+    }
+    return ST_OK;
+}
+
+// Lists what all plans post for a group, in the order of their actions.
+static int64_t posts_list(const exec *e, int64_t group, const comm_args **out)
+{
+    int64_t count = 0;
+    for (int64_t k = 0; k < e->config.plan_count; k++) {
+        const plan_state *s = &e->plans[k];
+        for (int64_t i = 0; i < s->p->action_count; i++) {
+            const plan_action *action = &s->p->actions[i];
+            if (action->kind != ACTION_COMMUNICATE) continue;
+            if (s->p->comms[action->comm].group == group) out[count++] = &s->comms[action->comm];
+        }
+        out[count++] = NULL;
+    }
+    return count;
+}
+
+status exec_library_agree(exec *e)
+{
+    comm_group *const *groups = e->config.groups;
+    const plan_table *run = e->config.run;
+    const comm_args **posts = NULL;
+    bool *done = NULL;
+    int64_t most = e->config.plan_count;
+    if (groups == NULL || e->config.api->stream_native == NULL) return ST_OK;
+    for (int64_t k = 0; k < e->config.plan_count; k++) most += e->plans[k].p->action_count;
+    TRY(arena_new(e->a, most, &posts));
+    TRY(arena_new(e->a, run->group_count + 1, &done));
+    for (int64_t next; (next = group_next(run, done)) >= 0; done[next] = true) {
+        if (groups[next] == NULL) continue;
+        const int64_t count = posts_list(e, next, posts);
+        TRY(comm_group_library_agree(groups[next], e->config.api, posts, count));
     }
     return ST_OK;
 }

@@ -227,6 +227,7 @@ static status create_parts(exec *e)
     rows_find(e, has_rows);
     TRY(exec_groups_library_open(e->a, e->config.groups, e->config.run, &arena_memory, has_rows));
     TRY(exec_groups_peer_open(e->a, e->config.groups, e->config.run, &arena_memory));
+    TRY(exec_library_agree(e));
     ways_find(e);
     TRY(bounces_make(e));
     const int64_t scratch = plan_table_find(e->config.run, "scratch");

@@ -77,6 +77,9 @@ struct exec {
 };
 
 void exec_host_memory_free(exec *e); // what callers took
+// Compares what NCCL will post for the groups between their ranks (comm_group_library_agree), once
+// the operations of all plans are made. In communicate.c.
+NODISCARD status exec_library_agree(exec *e);
 
 #ifdef __cplusplus
 }

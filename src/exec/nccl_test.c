@@ -63,6 +63,9 @@ typedef enum way {
     WAY_HOST_MEMORY,
     WAY_LOST,
     WAY_ERROR,
+    WAY_AGREE,       // on what will be posted, and then as WAY_RIGHT
+    WAY_AGREE_COUNT, // WAY_COUNT, seen before it is posted
+    WAY_AGREE_MESSAGE,
     WAY_ROWS,      // of experts
     WAY_ROWS_COUNT // with other counts on one rank
 } way;
@@ -154,6 +157,47 @@ static status rows_work(const pair *p, comm_group *g, device *d, device_stream *
     return st == ST_OK ? ST_OK : error_put(&why);
 }
 
+// Rank 0 sends before it receives, and rank 1 receives first. Two plans.
+static status agree(const pair *p, comm_group *g, const comm_args *a, const comm_args *b)
+{
+    const int rank = comm_group_rank(g);
+    comm_item item = a->items[0];
+    if (p->way == WAY_AGREE_MESSAGE && rank == 1) item.count = 9;
+    comm_args send = *b, receive = *a;
+    send.op = COLLECTIVE_SEND;
+    receive.op = COLLECTIVE_RECEIVE;
+    send.root = receive.root = 1 - rank;
+    send.tensor = receive.tensor = "message";
+    send.items = rank == 0 ? a->items : b->items;
+    receive.items = rank == 0 ? b->items : &item;
+    const comm_args *plans[] = {a, &send, &receive, NULL, b, NULL};
+    if (rank == 1) {
+        plans[1] = &receive;
+        plans[2] = &send;
+    }
+    return comm_group_library_agree(g, &device_cuda, plans, COUNT_OF(plans));
+}
+
+static status sums_check(device *d, device_stream *s, const float *memory, float *pinned)
+{
+    bool posted = false;
+    TRY(device_cuda.copy_out(s, pinned, memory, 1536, &posted));
+    TRY(device_cuda.sync(d));
+    for (int i = 0; i < 384; i++) {
+        if (pinned[i] != 3.0f) return fail_at(__FILE__, __LINE__, ST_INTERNAL, "a wrong sum");
+    }
+    return ST_OK;
+}
+
+static status lost_check(comm_group *g, device *d, device_stream *s, const comm_args *a)
+{
+    bool posted = false;
+    TRY(device_cuda.sync(d));
+    const bool used = comm_group_check(g) == ST_OK; // what it waited for may be any bytes
+    if (used) return fail_at(__FILE__, __LINE__, ST_INTERNAL, "a result after an abort");
+    return comm_post(g, &device_cuda, s, a, &posted);
+}
+
 static status pair_work(pair *p, comm *c, device *d, device_stream *s, float *memory)
 {
     comm_group *g = NULL;
@@ -175,30 +219,23 @@ static status pair_work(pair *p, comm *c, device *d, device_stream *s, float *me
     const comm_item items[2] = {{memory, memory, 256, 0}, {memory + 256, memory + 256, 128, 0}};
     const bool swaps = other && p->way == WAY_ORDER;
     comm_item first = items[swaps], second = items[!swaps];
-    if (other && p->way == WAY_COUNT) first.count = 255;
+    if (other && (p->way == WAY_COUNT || p->way == WAY_AGREE_COUNT)) first.count = 255;
     if (p->way == WAY_HOST_MEMORY) first.in = first.out = pinned;
     const comm_args a = sum_of(&first, "first"), b = sum_of(&second, "second");
-    status st = ST_OK;
-    if (!(other && p->way == WAY_LOST)) {
+    status st = p->way >= WAY_AGREE ? agree(p, g, &a, &b) : ST_OK;
+    if (st == ST_OK && !(other && p->way == WAY_LOST)) {
         st = comm_post(g, &device_cuda, s, &a, &posted);
         if (st == ST_OK) st = comm_post(g, &device_cuda, s, &b, &posted);
     }
     if (p->way == WAY_LOST) { // its peer is said to be lost, and it waits no more
         comm_abort(c, ST_PEER_LOST, "rank 1 is lost");
-        if (st == ST_OK) st = device_cuda.sync(d);
-        const bool used = comm_group_check(g) == ST_OK; // what it waited for may be any bytes
-        if (used) st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "a result after an abort");
-        if (st == ST_OK) st = comm_post(g, &device_cuda, s, &a, &posted);
+        if (st == ST_OK) st = lost_check(g, d, s, &a);
     } else if (p->way == WAY_ERROR) {
         if (st == ST_OK) st = device_cuda.sync(d);
         if (rank == 0) fake_nccl_fail(0, NCCL_REMOTE_ERROR);
         if (rank == 0 && has_ended(g)) st = comm_group_check(g);
     } else if (st == ST_OK) {
-        st = device_cuda.copy_out(s, pinned, memory, 1536, &posted);
-        if (st == ST_OK) st = device_cuda.sync(d);
-        for (int i = 0; i < 384 && st == ST_OK; i++) {
-            if (pinned[i] != 3.0f) st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "a wrong sum");
-        }
+        st = sums_check(d, s, memory, pinned);
     }
     if (st != ST_OK)
         (void)snprintf(p->text[rank], sizeof(p->text[rank]), "%.255s", error_last()->text);
@@ -239,6 +276,8 @@ static status pair_rank(comm *c, void *context)
     return st;
 }
 
+static int64_t operations; // that NCCL ran for the last pair
+
 static void pair_run(way w, const char *said[2], const char *rule)
 {
     cuda_driver driver;
@@ -266,6 +305,7 @@ static void pair_run(way w, const char *said[2], const char *rule)
         if (said[r] == NULL && rule == NULL) assert_string_equal(p.text[r], "");
     }
     assert_int_equal(fake_nccl_look().live, 0);
+    operations = fake_nccl_look().operations;
     fake_nccl_end();
     const char *broken = fake_driver_end();
     if (rule == NULL) assert_null(broken);
@@ -297,6 +337,57 @@ static void mistakes_are_found(void **state)
     pair_run(WAY_HOST_MEMORY, both, "a buffer that is not the GPU's");
 }
 
+static void ranks_agree_before_they_post(void **state)
+{
+    (void)state;
+    static const char *collectives = "collectives of group pair that NCCL would run differ between "
+                                     "rank 0 and rank 1: the ranks were started with different";
+    static const char *messages = "rank 0 sends others than rank 1 expects";
+    pair_run(WAY_AGREE, (const char *[]){NULL, NULL}, NULL);
+    assert_int_equal(operations, 4); // two of each rank
+    pair_run(WAY_AGREE_COUNT, (const char *[]){collectives, collectives}, NULL);
+    assert_int_equal(operations, 0);
+    pair_run(WAY_AGREE_MESSAGE, (const char *[]){messages, messages}, NULL);
+    assert_int_equal(operations, 0);
+}
+
+// The last of two ranks has a model of its own.
+static void plans_are_compared_before_the_first_step(void **state)
+{
+    (void)state;
+    static reference one;
+    reference_make(&one, false, false, SHARDS, 1);
+    for (int i = 0; i < 2; i++) {
+        cuda_driver driver;
+        nccl_library nccl;
+        static device_kernels run;
+        const fake_driver_config fake = gpu_driver(9, &run);
+        const device_config config = {.h = host_real(), .run = &run, .driver = &driver};
+        trial t = layouts[i];
+        fixture_job job = {.ranks = 2,
+                           .deadline_ns = INT64_C(20) * 1000000000,
+                           .nccl = &nccl,
+                           .body = rank_body,
+                           .context = &t};
+        gpu_trial_set(&t, &config);
+        t.last_dim = 32;
+        t.want = one.tensors;
+        t.want_count = one.count;
+        fake_driver_begin(&fake, &driver);
+        fake_nccl_begin(&nccl);
+        fixture_run(&job);
+        for (int r = 0; r < 2; r++) {
+            if (job.results[r].st != ST_DIVERGED) print_error("%s\n", job.results[r].text);
+            assert_int_equal(job.results[r].st, ST_DIVERGED);
+            assert_non_null(strstr(job.results[r].text, "were started with different"));
+        }
+        assert_int_equal(fake_nccl_look().operations, 0);
+        fake_nccl_end();
+        assert_null(fake_driver_end());
+    }
+    reference_free(&one);
+}
+
 static void a_lost_peer_ends_the_waits(void **state)
 {
     (void)state;
@@ -315,6 +406,8 @@ int main(void)
         cmocka_unit_test(two_ranks_add),
         cmocka_unit_test(rows_come_by_their_counts),
         cmocka_unit_test(mistakes_are_found),
+        cmocka_unit_test(ranks_agree_before_they_post),
+        cmocka_unit_test(plans_are_compared_before_the_first_step),
         cmocka_unit_test(a_lost_peer_ends_the_waits),
         cmocka_unit_test(the_watchdog_finds_later_errors),
         cmocka_unit_test(ranks_meet_on_their_streams),
