@@ -1,4 +1,4 @@
-// What NCCL will post for a group, compared between its ranks once, before any of it is posted: NCCL
+// Compares what NCCL will post for a group between its ranks once, before any of it is posted. NCCL
 // takes no contract with an operation, and ranks that disagree would wait for ever.
 //
 // The contracts are hashed in the order in which a rank posts them. All ranks of a group post the

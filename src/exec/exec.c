@@ -249,9 +249,7 @@ status exec_create(const exec_config *config, exec **out)
         arena_destroy(a);
         return st;
     }
-    e->a = a;
-    e->config = *config;
-    e->arena_bytes = bytes;
+    *e = (exec){.a = a, .config = *config, .arena_bytes = bytes};
     st = create_parts(e);
     if (st != ST_OK) {
         exec_destroy(e);

@@ -176,6 +176,11 @@ status train_job_scale_reset(train_job *job)
     return st;
 }
 
+char *train_job_memory(const train_job *job)
+{
+    return job->shared.memory != NULL ? comm_memory_at(job->shared.memory) : NULL;
+}
+
 void train_job_destroy(train_job *job)
 {
     exec_destroy(job->e);

@@ -35,10 +35,7 @@ NODISCARD status train_job_create(const host *h, arena *a, assemble_plans *plans
                                   trace_ring *trace, train_job *out);
 void train_job_destroy(train_job *job);
 // The arena of the device, which ranks share and the host can touch; NULL: it is not so.
-static inline char *train_job_memory(const train_job *job)
-{
-    return job->shared.memory != NULL ? comm_memory_at(job->shared.memory) : NULL;
-}
+char *train_job_memory(const train_job *job);
 // Clears optimizer state and the step block again.
 NODISCARD status train_job_clear(train_job *job);
 // Loads weights from model.from (a Hugging Face folder or a checkpoint), or sets initial values
