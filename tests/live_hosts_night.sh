@@ -80,7 +80,7 @@ says "between hosts" two/run.json '"transport": "ucx"'
 
 join_elsewhere() { # a launcher of host 1 and its ranks end; host 3, with another address, takes the place
     wait_step moved 15
-    for pid in $(pgrep -f "run.dir=$dir/moved "); do
+    for pid in $(processes "run.dir=$dir/moved " | cut -d' ' -f1); do
         [ "$(nsenter -t "$pid" -u hostname)" = host-1 ] && kill -9 "$pid"
     done 2>/dev/null
     for _ in $(seq 600); do grep -q '"epoch": 1, "ranks": 2' moved/metrics.jsonl && break; sleep 0.05; done

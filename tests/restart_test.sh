@@ -179,7 +179,7 @@ says "are refused" err 'the run has one rank'
 # A person or a scheduler ends it: the run does not go on without it.
 chaos left layout.dp=2 train.steps=200000 --faults pause --every 90s --seconds 90s >/dev/null 2>&1 &
 for _ in $(seq 100); do if [ -s left/metrics.jsonl ]; then break; fi; sleep 0.1; done
-pkill -TERM -P $! -f ' chaos ' # the child of `timeout`
+kill -TERM $(processes "chaos demo/config.yaml run.dir=$dir/left " | cut -d' ' -f1)
 wait $!
 for _ in $(seq 100); do if grep -q stopped left/STATUS; then break; fi; sleep 0.1; done
 says "a chaos that is ended ends its run" left/STATUS '^stopped 75'

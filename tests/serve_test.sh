@@ -85,7 +85,7 @@ done
 same "two ranks give the texts of one, with each adapter" "$(cat "$dir/texts2")" "$(cat "$dir/texts1")"
 same "texts of all" "$(wc -l <"$dir/texts2")" 9
 same "/metrics counts each token once" "$(cat "$dir/tokens2")" "$(cat "$dir/tokens1")"
-ranks=$(pgrep -P "$pid")
+ranks=$(processes "" | awk -v launcher="$pid" '$2 == launcher { print $1 }')
 kill -INT "$pid"
 wait "$pid"
 same "Ctrl-C ends two ranks" "$? $(grep -c '^answered 19 requests' "$dir/log")" "0 1"
@@ -93,7 +93,7 @@ ranks_end "$ranks" && passed "no rank is left" || failed "no rank is left"
 model=$tiny
 start --port 0 --key none --batch 1 determinism.tp_shards=2 layout.tp=2
 listening || failed "it listens again"
-ranks=$(pgrep -P "$pid")
+ranks=$(processes "" | awk -v launcher="$pid" '$2 == launcher { print $1 }')
 kill -KILL "${ranks##*[[:space:]]}"
 wait "$pid"
 same "a lost rank ends the server" "$? $(grep -c 'error\[D001\] rank 1 .* died by signal 9' "$dir/log.err")" "7 1"
