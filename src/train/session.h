@@ -6,7 +6,6 @@
 #include "assemble/base.h"
 #include "assemble/prove.h"
 #include "checkpoint/shard.h"
-#include "op/objective.h"
 #include "train/advice.h"
 #include "train/folder.h"
 #include "train/loader.h"
@@ -152,7 +151,6 @@ typedef struct session {
 NODISCARD status session_steps(session *s, int64_t until);
 // The input of a step without its batch.
 exec_input session_input(const session *s, int64_t step, int64_t sequences);
-NODISCARD status session_validate(session *s, bool *whole); // false: stopped on request
 // Adds an event's line to metrics.jsonl, on the rank that writes it. A failed write costs the line,
 // as it costs a step's record, and the run goes on.
 NODISCARD status session_event(session *s, const text *line);
@@ -366,6 +364,9 @@ plan_mesh session_mesh(const session *s);
 bool session_is_first(const session *s);
 // Collective: *value becomes the largest value of all ranks.
 NODISCARD status session_agree(const session *s, int *value, const char *what);
+// Gathers a record of every rank in `all`, ordered by rank. One rank: a copy of its own.
+NODISCARD status session_gather(const session *s, const void *own, void *all, int64_t bytes,
+                                const char *what);
 NODISCARD status session_barrier(const session *s, const char *what); // Collective
 
 // session_loads.c: the load of experts of the results taken last, for a record.

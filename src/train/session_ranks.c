@@ -47,16 +47,7 @@ status session_gpu_find(session *s)
     device_cuda_id(place, id);
     if (id[0] != '\0') own = hash64(id, (int64_t)strlen(id), 1);
     TRY(arena_new(s->a, ranks, &each));
-    each[0] = own;
-    const comm_item item = {.in = &own, .out = each, .count = 1};
-    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
-                            .type = DTYPE_U64,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = "GPUs of the ranks",
-                            .site = __func__,
-                            .step = -1};
-    if (s->ranks.hosts != NULL) TRY(comm_run(s->ranks.hosts, &args));
+    TRY(session_gather(s, &own, each, (int64_t)sizeof(own), "GPUs of the ranks"));
     for (int64_t i = 0; i < ranks && own != 0; i++) s->gpu_ranks += each[i] == own;
     return ST_OK;
 }
@@ -72,6 +63,21 @@ status session_agree(const session *s, int *value, const char *what)
     int32_t shared = *value;
     TRY(comm_all_reduce(s->ranks.hosts, &shared, 1, DTYPE_I32, REDUCTION_MAX, what, __func__));
     *value = shared;
+    return ST_OK;
+}
+
+status session_gather(const session *s, const void *own, void *all, int64_t bytes, const char *what)
+{
+    const comm_item item = {.in = own, .out = all, .count = bytes};
+    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
+                            .type = DTYPE_U8,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = what,
+                            .site = __func__,
+                            .step = s->step};
+    if (s->ranks.hosts != NULL) return comm_run(s->ranks.hosts, &args);
+    memcpy(all, own, (size_t)bytes);
     return ST_OK;
 }
 

@@ -177,19 +177,8 @@ static status hashes_share(session *s, int32_t by)
     struct session_replay *x = s->replay;
     uint64_t *to = x->all[x->count];
     x->by[x->count++] = by;
-    if (s->ranks.hosts == NULL) {
-        memcpy(to, x->hashes, (size_t)x->weights * sizeof(*to));
-        return ST_OK;
-    }
-    const comm_item item = {.in = x->hashes, .out = to, .count = x->weights * (int64_t)sizeof(*to)};
-    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
-                            .type = DTYPE_U8,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = "digests of gradients",
-                            .site = __func__,
-                            .step = s->step};
-    return comm_run(s->ranks.hosts, &args);
+    return session_gather(s, x->hashes, to, x->weights * (int64_t)sizeof(*to),
+                          "digests of gradients");
 }
 
 static void probes_set(session *s, const replay_plan *x, const probe_list *list)

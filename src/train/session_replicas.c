@@ -72,15 +72,7 @@ static status hashes_exchange(session *s)
     const uint64_t *mine = NULL;
     TRY(ckpt_replicas_hash(s->replicas.own, &mine));
     const int64_t bytes = ckpt_replicas_count(s->replicas.own) * (int64_t)sizeof(*mine);
-    const comm_item item = {.in = mine, .out = s->replicas.all, .count = bytes};
-    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
-                            .type = DTYPE_U8,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = "digests of the state",
-                            .site = __func__,
-                            .step = s->step};
-    return comm_run(s->ranks.hosts, &args);
+    return session_gather(s, mine, s->replicas.all, bytes, "digests of the state");
 }
 
 status session_hashes(session *s, const uint64_t **all)
@@ -118,15 +110,7 @@ static status rest_fail(session *s)
     rest_told own = {{0}}, *all = NULL;
     TRY(arena_new(s->a, ranks, &all));
     if (mine != NULL) (void)snprintf(own.name, sizeof(own.name), "%s", mine);
-    const comm_item item = {.in = &own, .out = all, .count = (int64_t)sizeof(own)};
-    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
-                            .type = DTYPE_U8,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = "what has changed at rest",
-                            .site = __func__,
-                            .step = s->step};
-    TRY(comm_run(s->ranks.hosts, &args));
+    TRY(session_gather(s, &own, all, (int64_t)sizeof(own), "what has changed at rest"));
     for (int64_t i = 0; i < ranks; i++) {
         if (all[i].name[0] == '\0') continue;
         s->wrong = i;

@@ -200,13 +200,64 @@ static void divergence_warn(session *s, const obs_record *record)
         s->r->optimizer.lr, (long long)s->r->schedule.warmup);
 }
 
+static void validated(session *s, int64_t batches, int64_t begin_ns)
+{
+    const bool best = !(s->val_loss >= s->best_val_loss); // NaN: no best loss yet
+    if (best) s->best_val_loss = s->val_loss;
+    if (s->w->validated != NULL) {
+        s->w->validated(s->w->context, s->step, s->r->train.steps, s->val_loss, batches,
+                        (double)(session_now(s) - begin_ns) / 1e9, best);
+    }
+    s->best_due = best && s->r->checkpoint.every != 0;
+}
+
+// Mean loss over the tokens of eval.batches fixed batches, the same ones every time. On a stop
+// request it ends early, because the rest may take longer than the time until a kill.
+static status validate(session *s, bool *whole)
+{
+    step_device *d = s->results;
+    exact_sum sum;
+    exact_zero(&sum);
+    int64_t tokens = 0, batches = 0, step = 0;
+    memset(s->objective.valid, 0, sizeof(s->objective.valid));
+    const int64_t begin = session_now(s), count = s->plans.eval->sequences;
+    for (; batches < s->r->eval.batches; batches++) {
+        session_progress(s, "evaluating", false);
+        TRY(session_stop_agree(s));
+        if (s->stop > 0) break;
+        exec_input input = session_input(s, s->step > 0 ? s->step : 1, count);
+        bool any = false;
+        TRY(train_loader_valid(s->loader, batches * count, count, &input));
+        TRY(exec_begin(s->job.e, s->plans.eval, &input));
+        TRY(exec_finish(s->job.e));
+        TRY(exec_results(s->job.e, d, &step, &any));
+        ASSERT(any);
+        exact_merge(&sum, &d->loss_sum);
+        TRY(session_objective_take(s, s->plans.eval, s->objective.valid));
+        tokens += d->tokens;
+    }
+    *whole = batches == s->r->eval.batches;
+    if (!*whole) {
+        session_say(s, LOG_INFO, "evaluation of step %lld stopped after %lld of %lld batches",
+                    (long long)s->step, (long long)batches, (long long)s->r->eval.batches);
+        return ST_OK;
+    }
+    if (tokens == 0) {
+        return fail(ST_DATA, "the validation batches have no token with a label");
+    }
+    s->val_loss = exact_value(&sum) / (double)tokens;
+    validated(s, batches, begin);
+    session_spend(s, OBS_EVALUATION);
+    return ST_OK;
+}
+
 // Completes the record with the validation loss if one is due. A run that is to stop evaluates no
 // more.
 static status record_end(session *s, obs_record *record)
 {
     if (eval_due(s, record->step) && s->stop == 0) {
         bool whole = false;
-        TRY(session_validate(s, &whole));
+        TRY(validate(s, &whole));
         if (whole) record->val_loss = s->val_loss;
         if (whole) session_objective_record(s, s->objective.valid, true, record);
     }
@@ -252,53 +303,3 @@ status session_steps(session *s, int64_t until)
 
 // Handles a validation loss: reports it, and marks the weights to be saved if it is the best so
 // far.
-static void validated(session *s, int64_t batches, int64_t begin_ns)
-{
-    const bool best = !(s->val_loss >= s->best_val_loss); // NaN: no best loss yet
-    if (best) s->best_val_loss = s->val_loss;
-    if (s->w->validated != NULL) {
-        s->w->validated(s->w->context, s->step, s->r->train.steps, s->val_loss, batches,
-                        (double)(session_now(s) - begin_ns) / 1e9, best);
-    }
-    s->best_due = best && s->r->checkpoint.every != 0;
-}
-
-// Mean loss over the tokens of eval.batches fixed batches, the same ones every time. On a stop
-// request it ends early, because the rest may take longer than the time until a kill.
-status session_validate(session *s, bool *whole)
-{
-    step_device *d = s->results;
-    exact_sum sum;
-    exact_zero(&sum);
-    int64_t tokens = 0, batches = 0, step = 0;
-    memset(s->objective.valid, 0, sizeof(s->objective.valid));
-    const int64_t begin = session_now(s), count = s->plans.eval->sequences;
-    for (; batches < s->r->eval.batches; batches++) {
-        session_progress(s, "evaluating", false);
-        TRY(session_stop_agree(s));
-        if (s->stop > 0) break;
-        exec_input input = session_input(s, s->step > 0 ? s->step : 1, count);
-        bool any = false;
-        TRY(train_loader_valid(s->loader, batches * count, count, &input));
-        TRY(exec_begin(s->job.e, s->plans.eval, &input));
-        TRY(exec_finish(s->job.e));
-        TRY(exec_results(s->job.e, d, &step, &any));
-        ASSERT(any);
-        exact_merge(&sum, &d->loss_sum);
-        TRY(session_objective_take(s, s->plans.eval, s->objective.valid));
-        tokens += d->tokens;
-    }
-    *whole = batches == s->r->eval.batches;
-    if (!*whole) {
-        session_say(s, LOG_INFO, "evaluation of step %lld stopped after %lld of %lld batches",
-                    (long long)s->step, (long long)batches, (long long)s->r->eval.batches);
-        return ST_OK;
-    }
-    if (tokens == 0) {
-        return fail(ST_DATA, "the validation batches have no token with a label");
-    }
-    s->val_loss = exact_value(&sum) / (double)tokens;
-    validated(s, batches, begin);
-    session_spend(s, OBS_EVALUATION);
-    return ST_OK;
-}

@@ -90,15 +90,7 @@ status session_words_swap(session *s, int *stop)
                             .repairs = repairs};
     rank_word *words = s->times.words;
     const int64_t ranks = comm_ranks(s->ranks.all);
-    const comm_item item = {.in = &mine, .out = words, .count = (int64_t)sizeof(mine)};
-    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
-                            .type = DTYPE_U8,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = "stop",
-                            .site = __func__,
-                            .step = s->step};
-    TRY(comm_run(s->ranks.hosts, &args));
+    TRY(session_gather(s, &mine, words, (int64_t)sizeof(mine), "stop"));
     s->times.own = (straggler_times){0};
     for (int64_t r = 0; r < ranks; r++) {
         if (words[r].stop > *stop) *stop = (int)words[r].stop;
