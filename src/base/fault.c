@@ -79,6 +79,13 @@ status fault_point(const char *name)
                 (long long)hits);
 }
 
+void fault_flip(const char *name, char *byte)
+{
+    if (fault_point(name) == ST_OK) return;
+    error_clear();
+    *byte ^= 0x10;
+}
+
 static bool code_of(const char *name, size_t length, status *out)
 {
     for (int i = 1; i < STATUS_COUNT; i++) {

@@ -14,6 +14,8 @@ extern "C" {
 #endif
 
 NODISCARD status fault_point(const char *name);
+// Flips a bit of the byte where the point fails.
+void fault_flip(const char *name, char *byte);
 
 // For tests. "name=k" fails the k-th hit (from 1), "name=k+" that and all later ones, "*=k" the
 // k-th hit of any point; "name=0" only counts. Commas separate several rules. A failing point

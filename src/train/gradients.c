@@ -25,10 +25,7 @@ typedef struct gradient_watch {
 static status gradient_hash(void *context)
 {
     gradient_watch *w = context;
-    if (w->writable != NULL && fault_point(w->fault) != ST_OK) {
-        error_clear();
-        w->writable[w->count / 2] ^= 0x10;
-    }
+    if (w->writable != NULL) fault_flip(w->fault, &w->writable[w->count / 2]);
     const uint64_t hash = hash64(w->bytes, w->count, 0);
     if (w->is_sealed && hash != w->sum) train_rest_tell(w->rest, "gradient/", w->weight);
     w->is_sealed = false;

@@ -23,10 +23,7 @@ typedef struct local_watch {
 static status local_hash(void *context)
 {
     local_watch *w = context;
-    if (w->writable != NULL && fault_point(w->fault) != ST_OK) {
-        error_clear();
-        w->writable[w->count / 2] ^= 0x10;
-    }
+    if (w->writable != NULL) fault_flip(w->fault, &w->writable[w->count / 2]);
     *w->hash = hash64(w->bytes, w->count, *w->hash);
     return ST_OK;
 }

@@ -51,9 +51,8 @@ static uint64_t bytes_hash(const char *bytes, int64_t count)
 static void flip_perhaps(const rest_row *w)
 {
     const train_rest *r = w->all;
-    if (r->base == NULL || fault_point(r->fault) == ST_OK) return;
-    error_clear();
-    r->base[r->run->tensors[w->row].offset + w->bytes / 2] ^= 0x10;
+    if (r->base == NULL) return;
+    fault_flip(r->fault, &r->base[r->run->tensors[w->row].offset + w->bytes / 2]);
 }
 
 void train_rest_tell(train_rest *r, const char *kind, const char *name)
