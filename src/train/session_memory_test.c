@@ -3,18 +3,6 @@
 #include "base/fault.h"
 #include "fixtures/train/test_ranks.h"
 
-static int64_t events_of(const char *run, const char *mark)
-{
-    char path[160], line[2048];
-    int64_t count = 0;
-    (void)snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", test_folder, run);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof(line), f) != NULL) count += strstr(line, mark) != NULL;
-    (void)fclose(f);
-    return count;
-}
-
 static void an_untold_loss_is_told(void **state)
 {
     (void)state;
@@ -33,7 +21,8 @@ static void an_untold_loss_is_told(void **state)
     rank_restarts = of;
     of[0] = of[1] = before[1];
     assert_int_equal(ranks_run("told", keys, 2, 2, "auto", 2, NULL), ST_STOPPED);
-    assert_int_equal(events_of("told", "\"event\": \"lost\", \"rank\": 0, \"epoch\": 1,"), 1);
+    assert_int_equal(metrics_with("told", "\"event\": \"lost\", \"rank\": 0, \"epoch\": 1,", ""),
+                     1);
     for (int i = 0; i < 2; i++) {
         of[i] = before[0];
         of[i].epoch = 3;
@@ -43,9 +32,9 @@ static void an_untold_loss_is_told(void **state)
     }
     assert_int_equal(ranks_run("told", keys, 2, 2, "auto", 0, NULL), ST_OK);
     rank_restarts = NULL;
-    assert_int_equal(events_of("told", "\"epoch\": 1, \"ranks\""), 1);
-    assert_int_equal(events_of("told", "\"rank\": 1, \"epoch\": 2, \"ranks\""), 1);
-    assert_int_equal(events_of("told", "\"rank\": 0, \"epoch\": 3, \"ranks\""), 1);
+    assert_int_equal(metrics_with("told", "\"epoch\": 1, \"ranks\"", ""), 1);
+    assert_int_equal(metrics_with("told", "\"rank\": 1, \"epoch\": 2, \"ranks\"", ""), 1);
+    assert_int_equal(metrics_with("told", "\"rank\": 0, \"epoch\": 3, \"ranks\"", ""), 1);
 }
 
 // The event, which is the third append, is lost, and the run goes on.
@@ -65,7 +54,7 @@ static void a_full_disk_ends_no_run_that_tells_a_loss(void **state)
     assert_int_equal(ranks_run("full", keys, 2, 2, "auto", 0, NULL), ST_OK);
     assert_int_equal(fault_arm(NULL), ST_OK);
     rank_restarts = NULL;
-    assert_int_equal(events_of("full", "\"epoch\": 1, \"ranks\""), 0);
+    assert_int_equal(metrics_with("full", "\"epoch\": 1, \"ranks\"", ""), 0);
 }
 
 int main(void)
