@@ -354,11 +354,4 @@ DEV_INLINE void wbwd_dkv(dev_half type, int dim, bool with_more, const cuda_wgmm
         float dk[(dim) / 8][4], dv[(dim) / 8][4];                                     \
         if (DEV_SM90) wbwd_dkv(type, dim, with_more, &a, dk, dv);                     \
     }
-WGMMA_BACKWARD(bf16_64, DEV_BF16, 64, false)
-WGMMA_BACKWARD(bf16_128, DEV_BF16, 128, false)
-WGMMA_BACKWARD(f16_64, DEV_F16, 64, false)
-WGMMA_BACKWARD(f16_128, DEV_F16, 128, false)
-WGMMA_BACKWARD(more_bf16_64, DEV_BF16, 64, true)
-WGMMA_BACKWARD(more_bf16_128, DEV_BF16, 128, true)
-WGMMA_BACKWARD(more_f16_64, DEV_F16, 64, true)
-WGMMA_BACKWARD(more_f16_128, DEV_F16, 128, true)
+WGMMA_EACH(WGMMA_BACKWARD)

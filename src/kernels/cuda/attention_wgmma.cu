@@ -261,11 +261,4 @@ DEV_INLINE void wgmma_forward(dev_half type, int dim, bool with_more, const cuda
         float out[(dim) / 8][4];                                                  \
         if (DEV_SM90) wgmma_forward(type, dim, with_more, &a, out);               \
     }
-WGMMA_FORWARD(bf16_64, DEV_BF16, 64, false)
-WGMMA_FORWARD(bf16_128, DEV_BF16, 128, false)
-WGMMA_FORWARD(f16_64, DEV_F16, 64, false)
-WGMMA_FORWARD(f16_128, DEV_F16, 128, false)
-WGMMA_FORWARD(more_bf16_64, DEV_BF16, 64, true)
-WGMMA_FORWARD(more_bf16_128, DEV_BF16, 128, true)
-WGMMA_FORWARD(more_f16_64, DEV_F16, 64, true)
-WGMMA_FORWARD(more_f16_128, DEV_F16, 128, true)
+WGMMA_EACH(WGMMA_FORWARD)

@@ -156,4 +156,15 @@ DEV_INLINE void wgmma_free(uint64_t *barrier)
     if (dev_thread() % DEV_WARP == 0) dev_phase_arrive(barrier);
 }
 
+// The kernels of a pass, KERNEL(name, type, columns, with dropout or caps).
+#define WGMMA_EACH(KERNEL)                     \
+    KERNEL(bf16_64, DEV_BF16, 64, false)       \
+    KERNEL(bf16_128, DEV_BF16, 128, false)     \
+    KERNEL(f16_64, DEV_F16, 64, false)         \
+    KERNEL(f16_128, DEV_F16, 128, false)       \
+    KERNEL(more_bf16_64, DEV_BF16, 64, true)   \
+    KERNEL(more_bf16_128, DEV_BF16, 128, true) \
+    KERNEL(more_f16_64, DEV_F16, 64, true)     \
+    KERNEL(more_f16_128, DEV_F16, 128, true)
+
 #endif
