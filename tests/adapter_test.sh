@@ -135,13 +135,7 @@ prompt='The cat and the '
 said() { "$trireme" generate hf --prompt "$prompt" --max-tokens 12 --temperature 0 --strict --ignore-eot "$@" 2>/dev/null | tail -c +$((${#prompt} + 1)); }
 "$trireme" serve hf --key none --port 0 --name base --threads 1 --batch 2 --strict --adapters one=peft --adapters two=peft-two >log 2>log.err &
 server=$!
-port=
-for _ in $(seq 300); do
-    port=$(sed -n 's|^listens .*:\([0-9]*\)/v1.*|\1|p' log)
-    [ -z "$port" ] && kill -0 "$server" 2>/dev/null || break
-    sleep 0.1
-done
-if [ -n "$port" ]; then
+if listening log $server; then
     for one in base one two; do said $([ $one = base ] || echo --adapter "$([ $one = one ] && echo peft || echo peft-two)") >"want-$one"; done
     code "requests with three models at once" 0 python3 - "$port" "$prompt" <<'END'
 import http.client, json, sys, threading

@@ -58,17 +58,13 @@ same "are the CPU's" "$(head -1 out)" "$(head -1 want)"
 
 # --- a server on two ranks, with a cache in pages ---
 served() { # served DEVICE KEYS...: answers in $dir/DEVICE.texts
-    local device=$1 pid port=
+    local device=$1 pid port
     shift
+    : >log # which the shell may empty only after this one reads it
     LD_LIBRARY_PATH=$([ "$device" = cpu ] || echo "$library") "$trireme" serve "$models/llama_gqa" --tokenizer bytes --threads 1 \
         --name tiny --port 0 --key none --batch 3 --context "${night:+4}8" kernels.device="$device" "$@" >log 2>log.err &
     pid=$!
-    for _ in $(seq 300); do
-        port=$(sed -n 's|^listens .*:\([0-9]*\)/v1.*|\1|p' log)
-        [ -z "$port" ] || break
-        kill -0 "$pid" 2>/dev/null || return 1
-        sleep 0.1
-    done
+    listening log "$pid" || return 1
     if [ -n "$night" ]; then python3 "$texts" "$port" tiny; else python3 - "$port" <<'END'; fi >"$device.all"
 import json, sys, urllib.request
 body = {"model": "tiny", "prompt": ["hello", "ab"], "max_tokens": 2, "seed": 4, "logprobs": 1}

@@ -11,19 +11,11 @@ start() {
     "$trireme" serve "$model" --tokenizer bytes --threads 1 --name tiny --strict "$@" >"$dir/log" 2>"$dir/log.err" &
     pid=$!
 }
-listening() { # waits for the line with the port, which becomes $port
-    for _ in $(seq 300); do
-        port=$(sed -n 's|^listens .*:\([0-9]*\)/v1.*|\1|p' "$dir/log")
-        [ -z "$port" ] || return 0
-        kill -0 "$pid" 2>/dev/null || return 1
-        sleep 0.1
-    done
-    return 1
-}
+listens() { listening "$dir/log" "$pid"; }
 
 # shellcheck disable=SC2086
 start --port 0 --template chatml --batch 4 --drift-record "$dir/seen" ${SERVE_KEYS:-}
-if ! listening; then
+if ! listens; then
     grep -q "built without HTTP\|libmicrohttpd" "$dir/log.err" && { echo "skipped: no libmicrohttpd"; exit 77; }
     failed "it listens"
     cat "$dir/log" "$dir/log.err"
@@ -44,7 +36,7 @@ same "what it did" "$(grep -c '^answered [0-9]* requests' "$dir/log")" 1
 # --- drift: answers of another kind, which the server's own record tells from its kind ---
 same "what it saw" "$(python3 -S -c 'import json,sys; j=json.load(open(sys.argv[1])); print(j["answers"] > 60)' "$dir/seen")" True
 start --port 0 --key none --drift "$dir/seen" --drift-window 20
-listening || failed "it listens with a reference"
+listens || failed "it listens with a reference"
 python3 - "$port" <<'END' >"$dir/metrics"
 import http.client, json, sys
 c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
@@ -73,7 +65,7 @@ for tp in 1 2; do
     pages=$([ $tp = 1 ] || echo "--cache 96") # with two ranks, in pages
     # shellcheck disable=SC2086
     start --port 0 --key none --batch 3 --context 64 $pages determinism.tp_shards=2 layout.tp=$tp --adapters one="$lora/adapter" --adapters two="$lora/adapter_final"
-    listening || failed "it listens with $tp ranks"
+    listens || failed "it listens with $tp ranks"
     python3 tests/support/serve_texts.py "$port" tiny one two >"$dir/texts$tp" 2>"$dir/err"
     python3 - "http://127.0.0.1:$port/metrics" <<'END' >"$dir/tokens$tp"
 import sys, urllib.request
@@ -92,7 +84,7 @@ same "Ctrl-C ends two ranks" "$? $(grep -c '^answered 19 requests' "$dir/log")" 
 ranks_end "$ranks" && passed "no rank is left" || failed "no rank is left"
 model=$tiny
 start --port 0 --key none --batch 1 determinism.tp_shards=2 layout.tp=2
-listening || failed "it listens again"
+listens || failed "it listens again"
 ranks=$(processes "" | awk -v launcher="$pid" '$2 == launcher { print $1 }')
 kill -KILL "${ranks##*[[:space:]]}"
 wait "$pid"
@@ -103,7 +95,7 @@ ranks_end "$ranks" && passed "and the other rank" || failed "and the other rank"
 for pages in "" "--cache 256"; do
     # shellcheck disable=SC2086
     start --port 0 --key none --batch 16 --context 128 $pages
-    listening || failed "it listens with pages: $pages"
+    listens || failed "it listens with pages: $pages"
     python3 tests/support/serve_crowd.py "$port" tiny 16 60 >"$dir/crowd${pages:+.pages}" 2>"$dir/err"
     python3 - "http://127.0.0.1:$port/metrics" <<'END' >"$dir/counts"
 import sys, urllib.request
@@ -121,7 +113,7 @@ same "/metrics has the cache" "$tokens $([ "$used" -le 256 ] && echo yes) $([ "$
 code "no such folder" 4 "$trireme" serve "$dir/none" --key none
 echo secret >"$dir/key"
 start --port 0 --key-file "$dir/key"
-listening || failed "it listens with a key from a file"
+listens || failed "it listens with a key from a file"
 ask() { # PATH [BODY]: prints the code
     python3 - "$port" "$@" <<'END'
 import http.client, sys

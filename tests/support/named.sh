@@ -41,6 +41,16 @@ same_digests() {
         same "$layout_: the same digest" "$(digest "$name_$number_")" "$wanted_"
     done
 }
+# listening LOG PID: waits for the line of a server that says its port, which becomes $port. LOG must be empty before it starts.
+listening() {
+    for _ in $(seq 600); do
+        port=$(sed -n 's|^listens .*:\([0-9]*\)/v1.*|\1|p' "$1" 2>/dev/null)
+        [ -z "$port" ] || return 0
+        kill -0 "$2" 2>/dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
 # processes TEXT: "number parent command" of each whose command holds it; from /proc, for not every machine has pgrep
 processes() {
     local at words stat
