@@ -65,10 +65,7 @@ code "and a third" 0 "$trireme" train many.yaml --quiet run.dir="$dir/part"
 for name in one two four; do same "$name: goes on exactly" "$(digest part/$name)" "$(digest many/$name)"; done
 "$trireme" train many.yaml --quiet run.dir="$dir/stopped" train.steps=1000000 >out 2>err &
 pid=$!
-for _ in $(seq 1000); do
-    [ -s stopped/four/metrics.jsonl ] && break
-    sleep 0.02
-done
+soon $pid test -s stopped/four/metrics.jsonl
 kill -TERM $pid
 wait $pid
 same "a signal stops all" $? 75

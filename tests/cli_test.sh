@@ -55,8 +55,8 @@ stopped() {
     # Not through train(): the signal is for the program, not for a shell between.
     "$trireme" train "$dir/demo/config.yaml" $small train.steps=100000 run.dir="$dir/$1" \
         >"$dir/out" 2>"$dir/err" &
-    local pid=$! got=0 i
-    for i in $(seq 200); do grep -q '"step": 2' "$dir/$1/metrics.jsonl" 2>/dev/null && break; sleep 0.05; done
+    local pid=$! got=0
+    soon $pid grep -q '"step": 2' "$dir/$1/metrics.jsonl"
     shift
     for signal; do kill -s "$signal" "$pid" 2>/dev/null; done
     wait "$pid" || got=$?
@@ -74,7 +74,7 @@ if [ -n "$steps" ] && [ "$steps" -ge 2 ]; then passed "continues after a signal"
 # --- one writer ---
 "$trireme" train "$dir/demo/config.yaml" $small train.steps=100000 run.dir="$dir/held" >/dev/null 2>&1 &
 holder=$!
-for i in $(seq 200); do [ -s "$dir/held/metrics.jsonl" ] && break; sleep 0.05; done
+soon $holder test -s "$dir/held/metrics.jsonl"
 code "a second writer is refused" 4 train train.steps=100000 run.dir="$dir/held"
 says "and told who holds it" err "$holder"
 kill -KILL $holder

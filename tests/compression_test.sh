@@ -24,11 +24,9 @@ code "top-k, undisturbed" 0 train straight $topk
 want=$(digest straight)
 "$trireme" train demo run.dir="$dir/killed" $keys $topk >out 2>err &
 launcher=$!
-for _ in $(seq 400); do
-    [ -e killed/checkpoints/step-0000010/manifest.json ] && break
-    sleep 0.02
-done
-rank=$(processes "run.dir=$dir/killed " | awk -v launcher=$launcher '$2 == launcher { print $1 }' | tail -1)
+a_rank() { rank=$(processes "run.dir=$dir/killed " | awk -v launcher=$launcher '$2 == launcher { print $1 }' | tail -1) && [ -n "$rank" ]; }
+soon $launcher a_rank # before the checkpoint, for the search takes as long as many steps
+soon $launcher test -e killed/checkpoints/step-0000010/manifest.json
 kill -9 "${rank:?no rank is there}"
 wait $launcher
 same "top-k, a rank is killed: exit code" "$?" 7

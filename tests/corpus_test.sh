@@ -195,7 +195,7 @@ for i in 1 2 3 4 5 6; do
     sleep "0.0$((i * 2))"
     { kill -9 $! && wait $!; } 2>/dev/null # it holds the lock until it is gone
 done
-for _ in $(seq 100); do # a killed process holds its lock until the system has ended it
+for _ in $(seq 1200); do # a killed process holds its lock until the system has ended it
     "$trireme" data build c.yaml out=k >/dev/null 2>&1
     [ $? = 4 ] || break
     sleep 0.1

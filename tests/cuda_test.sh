@@ -72,10 +72,7 @@ peers() { # NAME RUN KEYS...: RUN is the same through the host; "": it is run he
 # kill_one TRANSPORT: kills the youngest process of the run lost-TRANSPORT when it has trained ten steps
 kill_one() {
     local run=$dir/lost-$1
-    for _ in $(seq 1200); do
-        [ "$(grep -c '"loss"' "$run/metrics.jsonl" 2>/dev/null)" -ge 10 ] 2>/dev/null && break
-        sleep 0.05
-    done
+    soon $$ grep -q '"step": 10,' "$run/metrics.jsonl"
     kill -9 "$(processes "run.dir=$run" | cut -d' ' -f1 | sort -n | tail -1)"
 } 2>/dev/null
 # The same by NCCL, whose sums of two ranks have the host's bits.
@@ -140,7 +137,8 @@ if [ -n "${CUDA_NIGHT:-}" ]; then
 fi
 # A launcher that shows each rank a GPU of its own (torchrun's variables; Slurm's and mpirun's bindings do the same)
 bound() { # NAME KEYS...
-    local pids= worst=0 port=$((20000 + RANDOM % 20000))
+    local pids= worst=0 port
+    free_port
     for i in 0 1; do
         CUDA_VISIBLE_DEVICES=$i RANK=$i LOCAL_RANK=$i WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
             TRIREME_KEY=$dir/key gpu "$@" layout.dp=2 >&"$((i + 7))" 2>&1 &

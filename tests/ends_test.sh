@@ -15,15 +15,14 @@ checkpoint: {every: 0}
 kernels: {threads: 1}
 Y
 train() { # NAME KEY...
-    timeout 60 "$trireme" train c.yaml run.dir="$dir/$1" "${@:2}"
+    timeout 120 "$trireme" train c.yaml run.dir="$dir/$1" "${@:2}"
 }
-start() { # NAME KEY...: beside this script, until it takes steps (not awaited of RANK=1); $run is its number
+start() { # NAME KEY...: beside this script, until it takes steps (not awaited of RANK=1, nor of LONG=1 with a step of minutes); $run is its number
     "$trireme" train c.yaml run.dir="$dir/$1" train.steps=10000000 "${@:2}" >"$1.out" 2>"$1.err" </dev/null &
     run=$!
-    for _ in $(seq 400); do
-        [ ! -s "$1/metrics.jsonl" ] && [ "${RANK-0}" != 1 ] || return 0
-        sleep 0.02
-    done
+    if [ -n "${LONG-}" ]; then soon $run grep -q running "$1/STATUS"
+    elif [ "${RANK-0}" = 0 ]; then soon $run test -s "$1/metrics.jsonl"
+    fi
 }
 ended() { # NAME EXPECTED NUMBER: the exit code of a run that was started
     local got=0
@@ -42,9 +41,10 @@ ranks_of() { # NAME [RANK]: process numbers of the ranks of a run
 head -c 32 /dev/urandom >key0
 head -c 32 /dev/urandom >key1
 chmod 600 key0 key1
+free_port
 for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000)) TRIREME_KEY=key$rank \
-        timeout 60 "$trireme" train c.yaml run.dir="$dir/keys" layout.dp=2 >key$rank.out 2>key$rank.err &
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TRIREME_KEY=key$rank \
+        timeout 120 "$trireme" train c.yaml run.dir="$dir/keys" layout.dp=2 >key$rank.out 2>key$rank.err &
     keys[rank]=$!
 done
 : >out
@@ -56,9 +56,9 @@ for closed in '>&-' '<&- >&- 2>&-'; do
 done
 code "ulimit -f" 4 bash -c 'ulimit -f 1000; exec "$@"' . "$trireme" train c.yaml run.dir="$dir/f" layout.dp=2
 says "ulimit -f is named" err 'ulimit -f'
-code "ulimit -n" 4 bash -c 'ulimit -n 16; exec "$@"' . timeout -s KILL 20 "$trireme" train c.yaml run.dir="$dir/n" layout.dp=4
+code "ulimit -n" 4 bash -c 'ulimit -n 16; exec "$@"' . timeout -s KILL 120 "$trireme" train c.yaml run.dir="$dir/n" layout.dp=4
 says "ulimit -n is named" err 'ulimit -n'
-code "ulimit -n, live" 4 bash -c 'ulimit -n 20; exec "$@"' . timeout -s KILL 20 "$trireme" train c.yaml run.dir="$dir/nl" layout.dp=2 resilience.mode=live
+code "ulimit -n, live" 4 bash -c 'ulimit -n 20; exec "$@"' . timeout -s KILL 120 "$trireme" train c.yaml run.dir="$dir/nl" layout.dp=2 resilience.mode=live
 says "ulimit -n is named, live" err 'ulimit -n'
 code "ulimit -s" 4 bash -c 'ulimit -s 256; exec "$@"' . "$trireme" train c.yaml run.dir="$dir/s"
 says "ulimit -s is named" err 'ulimit -s'
@@ -73,18 +73,22 @@ start quit
 kill -QUIT $run
 ended quit 75 $run
 says "SIGQUIT saves" quit/STATUS '^stopped 75 SIGQUIT in step'
-start quits
-kill -INT $run
-for _ in $(seq 100); do kill -INT $run 2>/dev/null || break; sleep 0.01; done
+delivered() { ! signal_in ShdPnd $run 2; }
+twice() { # in the middle of a step, so that the first one cannot end the run before the second comes
+    kill -INT $run
+    soon $run delivered
+    kill -INT $run
+}
+LONG=1 start quits train.global_batch=1000000
+twice
 ended "quits, one rank" 130 $run
 says "a second ^C" quits/STATUS '^failed 130 a second SIGINT'
 start first layout.dp=2
 kill -9 "$(ranks_of first 0)"
 ended "first rank killed" 7 $run
 says "its STATUS" first/STATUS '^failed 7 rank 0 .*died by signal 9'
-start both layout.dp=2
-kill -INT $run
-for _ in $(seq 100); do kill -INT $run 2>/dev/null || break; sleep 0.01; done
+LONG=1 start both layout.dp=2 train.global_batch=1000000
+twice
 ended "both ranks, a second ^C" 130 $run
 says "its STATUS" both/STATUS '^failed 130 a second SIGINT'
 
@@ -93,21 +97,21 @@ kill -STOP $(ranks_of frozen)
 ended "frozen, all ranks stopped" 7 $run
 says "its STATUS" frozen/STATUS '^failed 7 rank .* like every other rank, was stopped'
 start hung layout.dp=2
-sleep 0.5 # the report is written twice a second
+reported() { grep -qE '#[0-9]+ (sum|none) of' hung/dumps/last-*; } # it is written twice a second
+soon $run reported
 kill -9 $run $(ranks_of hung)
 wait $run 2>/dev/null
-for _ in $(seq 100); do # until the system has buried them
-    "$trireme" inspect hung | grep -q killed && break
-    sleep 0.02
-done
+buried() { "$trireme" inspect hung | grep -q killed; }
+soon $$ buried
 code "inspect after a kill of all" 0 "$trireme" inspect hung
 says "it knows that the run does not go on" out '^status .*killed: STATUS says running, but process [0-9]+ has ended'
 code "hang-report after a kill of all" 0 "$trireme" hang-report hung
 says "it has the last operations" out '^rank 1 .* [0-9]+ operations'
 says "by their names" out '#[0-9]+ (sum|none) of'
 cp key0 key1
+free_port
 for rank in 1 0; do
-    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000 + 1)) TRIREME_KEY=key$rank \
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TRIREME_KEY=key$rank \
         start torchrun layout.dp=2
     [ $rank = 0 ] || other=$run
 done
@@ -115,8 +119,9 @@ kill -9 $run
 wait $run
 ended torchrun 7 $other
 says "torchrun, first rank killed: STATUS" torchrun/STATUS '^failed 7 rank 0 .* is dead'
+free_port
 for rank in 1 0; do
-    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000 + 2)) TRIREME_KEY=key$rank \
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TRIREME_KEY=key$rank \
         start still layout.dp=2
     [ $rank = 0 ] || other=$run
 done

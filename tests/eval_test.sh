@@ -76,7 +76,7 @@ says "accuracy" out "^accuracy +[01]"
 for i in $(seq 200); do cat "$dir/some.txt"; done >"$dir/long.txt"
 "$trireme" eval "$run" --data "$dir/long.txt" --batch 1 --json >"$dir/out" 2>"$dir/err" &
 pid=$!
-sleep 0.5
+soon $pid signal_in SigCgt $pid 15
 kill -TERM $pid
 wait $pid
 same "a signal ends it as it does others" $? 143

@@ -34,7 +34,6 @@ chmod 600 key
 keys="model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn_dim=128 train.seq=64
       train.global_batch=6 train.steps=12 determinism=strict checkpoint.every=4 eval.every=0"
 "$trireme" init demo >/dev/null || exit 1
-port=$((20000 + $$ % 20000))
 # on_host NAMESPACE HOST FIRST-RANK RANKS-HERE RANKS COMMAND...: its ranks; their output in HOST.RANK
 on_host() {
     local space=$1 name=$2 first=$3 here=$4 ranks=$5
@@ -57,7 +56,7 @@ on_host() {
 on_both() {
     local name=$1 expected=$2 each=$3
     shift 3
-    port=$((port + 1))
+    free_port
     on_host $b node-b "$each" "$each" $((2 * each)) "$@" &
     local other=$!
     on_host $a node-a 0 "$each" $((2 * each)) "$@"
@@ -70,10 +69,7 @@ on_both() {
 }
 
 cut_when_under_way() { # the cable, in the middle of a run
-    for _ in $(seq 400); do
-        grep -q "^step" node-a.0 2>/dev/null && break
-        sleep 0.05
-    done
+    soon $$ grep -q "^step" node-a.0
     ip -n $b link set trb$$ down
 }
 # Hosts with GPUs (tests/cuda_hosts_night.sh): their data goes through the memory of the hosts or by NCCL, the rest by
@@ -146,7 +142,7 @@ says "bench comm: over what, and how" out '"bytes": 1048576.*"algorithm": "two_l
 over_mpirun() { # RANKS-EACH COMMAND...
     local each=$1
     shift
-    port=$((port + 1))
+    free_port
     timeout -k 5 100 ip netns exec $a unshare --uts --pid --fork --mount-proc --kill-child bash -c 'hostname node-a; exec "$@"' - \
         mpirun --allow-run-as-root --host 10.213.7.1:"$each",10.213.7.2:"$each" --oversubscribe --bind-to none \
         --mca plm_rsh_agent "$dir/agent" --mca oob_tcp_if_include 10.213.7.0/24 -x TRIREME_KEY="$dir/key" -x UCX_TLS=tcp \

@@ -49,7 +49,7 @@ keys="model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn_dim=1
 "$trireme" init demo >/dev/null || exit 1
 head -c 32 /dev/urandom >key
 chmod 600 key
-port=$((20000 + $$ % 20000))
+free_port
 pod() { # INDEX: where every pod's name leads to this machine
     env JOB_COMPLETION_INDEX="$1" WORLD_SIZE=2 HOSTNAME="trireme-train-$1" TRIREME_KEY=key TRIREME_ADDRESS="127.0.0.1:$port" \
         timeout 60 "$trireme" train demo run.dir="$dir/pods" layout.dp=2 $keys

@@ -12,7 +12,7 @@ keys="model.layers=1 model.dim=32 model.heads=2 model.kv_heads=2 model.ffn_dim=6
       train.steps=${LIVE_STEPS:-200} determinism=strict checkpoint.every=100000 eval.every=0 log.every=10"
 live="layout.dp=3 layout.zero=1 resilience.mode=live resilience.buddy.ranks=1 log.format=json"
 "$trireme" init demo >/dev/null || exit 1
-port=$((20000 + $$ % 20000))
+free_port
 # launch INDEX COUNT COMMAND...: one launcher of COUNT; its output in launcher.INDEX
 launch() {
     local index=$1 count=$2
@@ -21,10 +21,7 @@ launch() {
         TRIREME_KEY=key exec "$@" >>"launcher.$index" 2>&1
 }
 wait_step() { # until this step is in the metrics
-    for _ in $(seq 1200); do
-        grep -q "\"step\": $1," run/metrics.jsonl 2>/dev/null && return
-        sleep 0.05
-    done
+    soon $! grep -q "\"step\": $1," run/metrics.jsonl
 }
 
 code "one process" 0 "$trireme" train demo run.dir="$dir/one" $keys
@@ -56,7 +53,7 @@ same "the files by which launchers come back are gone after the run" "$(ls run |
 code "no host is missing" 4 "$trireme" train run --join
 says "no host is missing: why" err 'run does not go on .* on several hosts of which one is missing'
 
-port=$((port + 1))
+free_port
 refused() { (launch 1 2 "$@"); }
 code "without copies in other ranks" 3 refused "$trireme" train demo run.dir="$dir/none" $keys layout.dp=2 resilience.mode=live
 says "without copies in other ranks: why" launcher.1 'resilience.buddy.ranks=1'

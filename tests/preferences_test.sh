@@ -98,10 +98,7 @@ lost() { # NAME KEYS REMOVED: the same digest as without the loss; REMOVED: a fi
     local keys="$strict train.steps=100 $2"
     code "$1: undisturbed" 0 "$trireme" train "$yaml" run.dir="$dir/$1" $keys
     "$trireme" train "$yaml" run.dir="$dir/$1-lost" $keys layout.dp=2 resilience.mode=live resilience.buddy.ranks=1 >"$dir/out" 2>"$dir/err" &
-    for _ in $(seq 1500); do
-        grep -q '"step": 3,' "$dir/$1-lost/metrics.jsonl" 2>/dev/null && break
-        sleep 0.02
-    done
+    soon $! grep -q '"step": 3,' "$dir/$1-lost/metrics.jsonl"
     [ -z "$3" ] || rm -f "$dir/$1-lost"/$3
     kill -9 "$(awk '$1 == 1 { print $2 }' "$dir/$1-lost/logs/processes")"
     wait $!

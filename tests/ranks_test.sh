@@ -21,24 +21,19 @@ start() { # the same beside this script: $launcher
     launcher=$!
 }
 under_way() {
-    for _ in $(seq 200); do grep -q "^step\|^ckpt" out && return; sleep 0.05; done
+    soon $launcher grep -q "^step\|^ckpt" out
 }
 wait_for() { # FILE: a run has begun to save
-    for _ in $(seq 200); do
-        compgen -G "$1" >/dev/null && return 0
-        sleep 0.05
-    done
+    soon $launcher compgen -G "$1" >/dev/null && return
     echo "nothing at $1" >"$dir/err"
     failed "$1"
 }
 last_rank() { # the child of the launcher that was started last
     processes "run.dir=$dir/" | sort -n | awk -v launcher="$launcher" '$2 == launcher { last = $1 } END { print last }'
 }
+none_of() { [ -z "$(processes "run.dir=$dir/$1 ")" ]; }
 gone() { # NAME: no process of that run is left
-    for _ in $(seq 200); do
-        [ -n "$(processes "run.dir=$dir/$1 ")" ] || { passed "$1: no process is left"; return; }
-        sleep 0.05
-    done
+    if soon $$ none_of "$1"; then passed "$1: no process is left"; return; fi
     processes "run.dir=$dir/$1 " >"$dir/err"
     failed "$1: no process is left"
 }
@@ -78,7 +73,7 @@ victim=$(last_rank)
 kill -STOP "$victim"
 "$trireme" hang-report "$dir/killed" >report 2>&1
 if grep -q "^rank 1 .* is alive" report; then passed "hang-report of a live run"; else failed "hang-report of a live run"; fi
-for _ in $(seq 100); do grep -q "rank 1 .* is stopped" out && break; sleep 0.1; done
+soon $launcher grep -q "rank 1 .* is stopped" out
 says "a rank stands still: the others say which" out 'rank 1 \(.*\) is stopped'
 kill -9 "$victim"
 wait $launcher
@@ -110,14 +105,14 @@ as_rank() { # RANK NAME KEY...
     env RANK="$rank" WORLD_SIZE=2 LOCAL_RANK="$rank" LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
         MASTER_PORT=$port TRIREME_KEY=key timeout 60 "$trireme" train demo run.dir="$dir/$1" $keys "${@:2}"
 }
-port=$((20000 + $$ % 20000))
+free_port
 as_rank 1 torchrun layout.dp=2 >rank1 2>&1 &
 other=$!
 code "torchrun's variables, rank 0" 0 as_rank 0 torchrun layout.dp=2
 wait $other
 same "torchrun's variables, rank 1: exit code" "$?" 0
 same "torchrun's variables: the digest of one" "$(digest torchrun)" "$want"
-port=$((port + 1))
+free_port
 # Each plans for itself, and finds the same.
 as_rank 1 planned layout=auto train.micro_batch=auto >rank1 2>&1 &
 other=$!
@@ -125,7 +120,7 @@ code "a layout that is left open, rank 0" 0 as_rank 0 planned layout=auto train.
 wait $other
 same "rank 1: exit code" "$?" 0
 same "the digest of one" "$(digest planned)" "$want"
-port=$((port + 1))
+free_port
 code "ranks of ours get what was planned" 0 train asked layout.dp=2 train.micro_batch=auto
 same "the digest is that of one, too" "$(digest asked)" "$want"
 as_rank 1 refused layout.dp=2 optimizer.lr=0.5 >rank1 2>&1 &

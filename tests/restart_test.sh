@@ -2,6 +2,10 @@
 # resilience.mode=restart: ranks that are killed or stopped cost a moment and leave no trace in the weights,
 # a launcher that is killed leaves the copies in memory to the next one, and a run without progress ends.
 set -u
+# With a /dev/shm of its own, where what is left can only be this test's.
+if [ -z "${RESTART_APART:-}" ] && unshare -m mount -t tmpfs none /dev/shm 2>/dev/null; then
+    RESTART_APART=1 exec unshare -m bash -c 'mount -t tmpfs none /dev/shm && exec bash "$0"' "$0"
+fi
 . tests/support/named.sh
 cd "$dir" || exit 1
 "$trireme" init demo >/dev/null || exit 1
@@ -10,7 +14,7 @@ keys="model.layers=2 model.dim=32 model.heads=2 model.context=64 train.seq=32 tr
 train() { timeout 120 "$trireme" train demo/config.yaml run.dir="$dir/$1" $keys "${@:2}"; }
 chaos() { timeout 120 "$trireme" chaos demo/config.yaml run.dir="$dir/$1" $keys --against calm --json "${@:2}"; }
 field() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p" out; }
-copies() { find /dev/shm -maxdepth 1 -name 'trireme-[0-9a-f]*' -newer "$dir/demo/config.yaml" | wc -l; }
+copies() { find /dev/shm -maxdepth 1 -name 'trireme-[0-9a-f]*' | wc -l; }
 
 code "an undisturbed run" 0 train calm
 code "ranks that are killed and stopped" 0 chaos shaken layout.dp=2 layout.zero=1 --faults kill,stop --every 0.5s \
@@ -38,7 +42,8 @@ says "and told with rank and tensor" shard/metrics.jsonl '"event": "sdc".* of ra
 printf '0.5 flip_weight\n' >lasting # a moment may forget it
 code "without digests it" 8 chaos unseen layout.dp=2 --schedule lasting
 same "changes the weights" "$(field same)" false
-same "nothing is left in memory" "$(copies)" 0
+if [ -n "${RESTART_APART:-}" ]; then same "nothing is left in memory" "$(copies)" 0
+else echo "[  SKIPPED ] nothing is left in memory: no file system of its own, which takes root"; fi
 
 train orphan layout.dp=2 resilience.mode=restart >/dev/null 2>&1 &
 until [ "$(cat orphan/metrics.jsonl 2>/dev/null | wc -l)" -ge 20 ]; do sleep 0.02; done
@@ -178,10 +183,10 @@ code "digests of one rank" 3 train refused sdc.digests=1
 says "are refused" err 'the run has one rank'
 # A person or a scheduler ends it: the run does not go on without it.
 chaos left layout.dp=2 train.steps=200000 --faults pause --every 90s --seconds 90s >/dev/null 2>&1 &
-for _ in $(seq 100); do if [ -s left/metrics.jsonl ]; then break; fi; sleep 0.1; done
+soon $! test -s left/metrics.jsonl
 kill -TERM $(processes "chaos demo/config.yaml run.dir=$dir/left " | cut -d' ' -f1)
 wait $!
-for _ in $(seq 100); do if grep -q stopped left/STATUS; then break; fi; sleep 0.1; done
+soon $$ grep -q stopped left/STATUS
 says "a chaos that is ended ends its run" left/STATUS '^stopped 75'
 
 printf '0.2 explode\n' >plan

@@ -98,7 +98,7 @@ same "has no reward" "$(value slow reward 1)" 0
 python3 "$top/tests/support/judge.py" >port &
 judge=$!
 trap 'kill $judge; rm -rf "$dir"' EXIT
-for _ in $(seq 100); do [ -s port ] && break; sleep 0.1; done
+soon $judge test -s port
 url=http://127.0.0.1:$(cat port)
 http="reward.kind=http reward.pattern=null"
 for path in even chunks flaky; do

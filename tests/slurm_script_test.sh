@@ -9,10 +9,10 @@ mkdir bin
 cat >bin/srun <<'END'
 #!/bin/bash
 case "$*" in *" doctor") exit "$DOCTOR" ;; esac
-echo "$*" >>steps
 trap 'echo term >>steps; exit 75' TERM
+echo "$*" >>steps
 [ "$CODE" = wait ] || exit "$CODE"
-for _ in $(seq 400); do sleep 0.05; done
+for _ in $(seq 4000); do sleep 0.05; done
 END
 printf '#!/bin/bash\necho "$*" >>requeued\n' >bin/scontrol
 printf '#!/bin/bash\nexit 1\n' >bin/scancel # the script then signals the step itself

@@ -52,6 +52,14 @@ static void on_notice(void *context, const control_notice *n)
     atomic_fetch_add(&s->verdicts, 1);
 }
 
+// A name of this process alone, since the same test of another build may run at the same time.
+static const char *own_address(void)
+{
+    static char address[64];
+    (void)snprintf(address, sizeof(address), "unix:@trireme-control-test-%d", (int)getpid());
+    return address;
+}
+
 static void lay(table *t, const char *address)
 {
     const host *h = host_real();
@@ -137,7 +145,7 @@ static void all_do(table *t, void *(*what)(void *))
 static void test_job(void **state)
 {
     (void)state;
-    static const char *const addresses[] = {"127.0.0.1:0", "unix:@trireme-control-test"};
+    const char *const addresses[] = {"127.0.0.1:0", own_address()};
     for (int i = 0; i < 2; i++) {
         table t;
         lay(&t, addresses[i]);
@@ -185,7 +193,7 @@ static void test_goodbye_is_heard(void **state)
 {
     (void)state;
     table t;
-    lay(&t, "unix:@trireme-control-test");
+    lay(&t, own_address());
     t.seats[3].config.report = report_late;
     all_do(&t, sit_and_leave);
     for (int r = 0; r < RANKS; r++) {
@@ -260,7 +268,7 @@ static void test_one_fails(void **state)
 {
     (void)state;
     table t;
-    lay(&t, "unix:@trireme-control-test");
+    lay(&t, own_address());
     all_do(&t, sit_and_fail);
     for (int r = 0; r < RANKS; r++) {
         if (r == 1) continue;

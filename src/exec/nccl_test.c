@@ -103,10 +103,10 @@ static comm_args sum_of(const comm_item *item, const char *tensor)
                        .step = 1};
 }
 
-// Waits until the group has ended, for ten seconds at most.
+// Waits until the group has ended, for a minute at most.
 static bool has_ended(const comm_group *g)
 {
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 6000; i++) {
         if (comm_group_check(g) != ST_OK) return true;
         host_real()->api->sleep_ns(host_real(), 10000000);
     }

@@ -52,7 +52,7 @@ class Image:
         return self.mounted
 
     def unmount(self):
-        for _ in range(200):  # a killed process may not have ended yet
+        for _ in range(6000):  # a killed process may not have ended yet
             if not self.mounted:
                 return
             done = subprocess.run(["umount", self.at], capture_output=True, text=True)

@@ -62,3 +62,24 @@ processes() {
         echo "${at#/proc/} ${stat%% *} ${words[*]}"
     done
 }
+# soon PID COMMAND...: waits until it succeeds; not longer than the process runs, nor two minutes: a busy machine takes its time
+soon() {
+    local pid_=$1
+    shift
+    for _ in $(seq 6000); do
+        "$@" 2>/dev/null && return 0
+        kill -0 "$pid_" 2>/dev/null || { "$@" 2>/dev/null; return; }
+        sleep 0.02
+    done
+    return 1
+}
+# signal_in MASK PID NUMBER: of the process's masks of signals, SigCgt (it has a handler) or ShdPnd (not delivered yet) has it
+signal_in() { ((16#$(sed -n "s/^$1:[[:space:]]*//p" "/proc/$2/status") >> ($3 - 1) & 1)); }
+# free_port: another $port each time, at which nothing of this machine listens. Each script has ten ports of its own, below
+# those that the system gives to connections.
+free_port() {
+    [ -n "${port_:-}" ] || port_=$((10000 + $$ % 2200 * 10))
+    while grep -qi ":$(printf %04x "$port_") " /proc/net/tcp /proc/net/tcp6 2>/dev/null; do port_=$((port_ + 1)); done
+    port=$port_
+    port_=$((port_ + 1))
+}

@@ -189,7 +189,7 @@ check("response_format without a type", chat(("user", "hi"), response_format=5)[
 
 
 # --- HTTP ---
-def answered(*lines, body=b"", wait=10):
+def answered(*lines, body=b"", wait=60):
     """The first line of the answer to a request of these lines, and its headers."""
     s = socket.create_connection(("127.0.0.1", PORT), timeout=wait)
     head = f"Host: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
@@ -222,7 +222,7 @@ check("the name of the scheme in small letters", ask("/v1/models", key=None)[0] 
 idle = [socket.create_connection(("127.0.0.1", PORT)) for _ in range(550)]
 idle[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost:")
 got = None
-for _ in range(200):
+for _ in range(1200):
     try:
         got = completion(max_tokens=12)[1]["choices"][0]["text"]
         break

@@ -71,11 +71,14 @@ static void sleepers_wake(void **state)
     kern_pool_destroy(pool);
 }
 
-static void slow_task(void *context, int64_t index, int thread)
+// Waits until all threads have a task: one that gave its own back could take another's.
+static void rendezvous_task(void *context, int64_t index, int thread)
 {
-    const struct timespec pause = {.tv_nsec = 2 * 1000 * 1000};
-    (void)nanosleep(&pause, NULL);
-    task(context, index, thread);
+    job *j = context;
+    task(j, index, thread);
+    for (int i = 0; i < 3; i++) {
+        while (atomic_load(&j->threads_seen[i]) == 0) (void)usleep(100);
+    }
 }
 
 static void all_threads_take_part(void **state)
@@ -84,7 +87,7 @@ static void all_threads_take_part(void **state)
     static job j;
     kern_pool *pool;
     assert_int_equal(kern_pool_create(3, &pool), ST_OK);
-    kern_parallel(pool, 30, slow_task, &j);
+    kern_parallel(pool, 30, rendezvous_task, &j); // returns only then
     for (int i = 0; i < 3; i++) assert_true(atomic_load(&j.threads_seen[i]) > 0);
     kern_pool_destroy(pool);
 }
