@@ -1,15 +1,17 @@
 // A day of losses in virtual time: five hosts with two processes each train eight ranks, and every
-// 10 to 20 seconds something is lost. SOAK_HOURS: virtual hours, of kills and then of all faults (0.05; a day at night).
+// 10 to 20 seconds something is lost. SOAK_HOURS: virtual hours, of kills and then of all faults
+// (0.05; a day at night).
 //
-//   real      coordinators and members of each epoch (machine.h), and the launchers' majority (quorum.h)
+//   real      coordinators and members of each epoch (machine.h), and the launchers' majority
+//             (quorum.h)
 //   modelled  processes, sockets and clocks; the launcher's rules of docs/architecture/control.md;
 //             and the training: a rank has a piece of the state that no other one has, sends a
 //             gradient to all, and after each step a copy of its piece to a rank of the next host
 //
 // Every value of a step is compared with that of a job to which nothing happened. Safety, at any
 // time: an index has one record, no rank is accused that has no fault, at most one step is made
-// again, nothing of an earlier epoch enters a later one, and no state is lost. Progress: steps go on
-// after each fault. After kills alone 98.5% of the time is in steps that count.
+// again, nothing of an earlier epoch enters a later one, and no state is lost. Progress: steps go
+// on after each fault. After kills alone 98.5% of the time is in steps that count.
 #include "fixtures/control/soak_job.inc"
 
 // ---- launchers ----------------------------------------------------------------------------------
