@@ -10,6 +10,7 @@
 # over ranks. A flip that rounding could explain may change the weights unseen; one that is found leaves no trace.
 # GRADIENTS (200): a bit of a rank's own gradient flips in a step or in a replay of it, and is named in each case.
 # CALM (100,000; 34 at least): steps without a fault, over layouts and kinds of training, in which sdc.digests=1 must find nothing.
+# Digests are of state, whatever a step computes it from: so these steps have few and short sequences, and cost 5 to 10 ms of CPU time.
 set -u
 shopt -s extglob
 . tests/support/named.sh
@@ -112,17 +113,17 @@ product() { # NUMBER
 }
 calms=("layout.dp=3" "layout.dp=2 layout.zero=1 train.precision=bf16" "layout.dp=2 layout.zero=2 train.freeze=layers.0.*"
        "layout.dp=3 layout.zero=3 train.precision=bf16" "layout.dp=2 layout.zero=1 optimizer.name=muon"
-       "layout.dp=2 layout.zero=2 train.precision=fp8 model.context=128 train.seq=128"
+       "layout.dp=2 layout.zero=2 train.precision=fp8 model.context=128 train.seq=128 train.global_batch=2"
        "layout.dp=2 layout.pp=2 layout.schedule=interleaved model.layers=4 layout.zero=1"
        "layout.tp=2 layout.dp=2 determinism.tp_shards=2 layout.zero=3" "layout.cp=2 layout.dp=2 determinism.cp_shards=2 layout.zero=1"
-       "$experts layout.dp=4 layout.ep=2 layout.zero=1 moe.rebalance=3"
+       "$experts layout.dp=4 layout.ep=2 layout.zero=1 moe.rebalance=3 train.global_batch=8"
        "layout.dp=2 layout.zero=1 determinism=fast comm.compression.mode=topk comm.compression.warmup=1"
        "layout.dp=2 determinism=fast comm.compression.mode=onebit comm.compression.warmup=1"
        "adapter layout.dp=2 layout.zero=1" "adapter layout.dp=2 layout.zero=3 adapter.quantize=nf4" "adapter layout.pp=2"
        "reward layout.dp=2 layout.zero=1" "reward layout.dp=2 layout.zero=3")
 quiet() { # NUMBER STEPS
-    local layout=${calms[$1]} steps=$2 code=0 config=demo/config.yaml all
-    all="$keys"
+    local layout=${calms[$1]} steps=$2 code=0 config=demo/config.yaml all begin=$SECONDS
+    all="$keys train.seq=16 train.global_batch=4"
     case $layout in
     adapter*)
         all="${keys//model.*([a-z])=*([0-9])/} model.preset=null model.from=hf adapter.kind=lora adapter.rank=4"
@@ -135,7 +136,8 @@ quiet() { # NUMBER STEPS
     esac
     rm -rf quiet
     timeout 7200 "$trireme" train $config run.dir="$dir/quiet" $all checkpoint.every=0 sdc.digests=1 train.steps=$steps $layout >out 2>err || code=$?
-    [ $code = 0 ] && ! grep -q '"event": "sdc"' quiet/metrics.jsonl && ! grep -q D005 out err && done_=$((done_ + steps)) && return
+    [ $code = 0 ] && ! grep -q '"event": "sdc"' quiet/metrics.jsonl && ! grep -q D005 out err && done_=$((done_ + steps)) &&
+        echo "calm: $steps steps in $((SECONDS - begin)) s: ${calms[$1]}" && return
     echo "a false alarm, or no run: $layout: exit $code"
     tail -q -n 3 out err
 }
