@@ -243,3 +243,8 @@ void exec_memory_share(exec_shared *shared, exec_config *wanted)
     wanted->device.memory_is_used =
         shared->kept != NULL && *shared->kept != NULL && !shared->kept_is_fresh;
 }
+
+const void *exec_arena(const exec *e)
+{
+    return e->config.api->hides_memory ? NULL : e->base;
+}

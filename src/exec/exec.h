@@ -152,6 +152,7 @@ NODISCARD status exec_read_transient(exec *e, const plan *p, int32_t row, void *
 NODISCARD status exec_host_memory(exec *e, int64_t bytes, void **out);
 
 int64_t exec_arena_bytes(const exec *e); // allocated, which is what the plan predicts
+const void *exec_arena(const exec *e);   // where it lies; NULL: the device hides its memory
 // Measured: memory of the device outside the arena (device_memory_info); 0: not known.
 int64_t exec_outside_bytes(const exec *e);
 int64_t exec_touched_bytes(const exec *e);  // measured: the highest byte that any operand covered

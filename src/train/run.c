@@ -6,7 +6,7 @@
 #include "train/buddy.h"
 #include "train/excluded.h"
 #include "train/lr/lr.h"
-#include "train/session.h"
+#include "train/session_health.h"
 #include "train/times.h"
 
 #include <math.h>
@@ -569,6 +569,7 @@ status session_start(session *s, const train_order *order)
     TRY(session_replay_open(s));
     TRY(session_buddy_open(s)); // steps that are replayed have other probes
     TRY(started(s, order->c, order->config_text));
+    TRY(session_arena_tell(s));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
     if (session_is_first(s)) {
         TRY(session_records_open(s));

@@ -232,6 +232,9 @@ NODISCARD status session_folder_check(session *s, bool at_once);
 // run.c: opens metrics.jsonl and the events file at this step; those of before are closed.
 NODISCARD status session_records_open(session *s);
 
+// session_arena.c: writes RUN/logs/arenas/RANK.json, if that folder is there.
+NODISCARD status session_arena_tell(session *s);
+
 // session_replicas.c: compares the state that several ranks hold, if sdc.digests is set.
 // is_copied: a copy was taken, in which nothing wrong may be. ST_CORRUPT: it differs. Collective.
 NODISCARD status session_replicas_open(session *s);
@@ -287,16 +290,10 @@ NODISCARD status session_times_open(session *s);
 void session_times_put(session *s, const obs_record *record, double seconds, int64_t data_ns);
 // *stop becomes the largest of all ranks. Tells about a slow rank. Collective.
 NODISCARD status session_words_swap(session *s, int *stop);
-NODISCARD status session_health_open(session *s);
-void session_health_close(session *s);
-// Returns this rank's new findings (train/health.h), a bit each.
-uint32_t session_health_look(session *s);
 // Lets the rank lose its place because of its GPU, with resilience.straggler = evict. Only once: a
 // new process of the place has the same GPU, unless it is on another host. False: it keeps it, as
 // while another rank loses its own.
 bool session_shares_drain(session *s, int64_t rank);
-// Tells the findings of a rank, if this is the first one, and drains the rank.
-NODISCARD status session_health_hear(session *s, int64_t rank, uint32_t found);
 // Tells how many steps were replayed as graphs, on a device that has them.
 NODISCARD status session_graphs_tell(session *s);
 // Tells the bytes of the GPU outside the arena, measured and predicted.

@@ -3,7 +3,7 @@
 // findings travel with the words after the next step. The first rank tells them; with
 // resilience.straggler = evict the rank then loses its place, before its GPU or machine fails.
 #include "train/health.h"
-#include "train/session.h"
+#include "train/session_health.h"
 
 enum { LOOK_MS = 1000, MACHINE_LOOK_MS = 10000 };
 // Findings of the first look are those bits further; those of the machine have the upper half.

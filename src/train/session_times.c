@@ -1,6 +1,6 @@
 // The times of all ranks, which travel with their word about a stop after each step, and the slow
 // ranks that the first rank finds in them.
-#include "train/session.h"
+#include "train/session_health.h"
 
 #include <stdio.h>
 

@@ -6,11 +6,15 @@
 
 #include <sys/types.h>
 
+// In the run's folder; each rank writes where its memory is.
+#define CHAOS_ARENAS "logs/arenas"
+
 enum { CHAOS_RANKS_MAX = 256, CHAOS_FAULTS_MAX = 4096 };
 
 typedef struct chaos_target {
     const host *h;
     pid_t process;
+    int rank;
     const char *run_dir;
     const char *processes; // resilience.mode = live: file of this host's ranks; else NULL
     uint64_t word;         // random

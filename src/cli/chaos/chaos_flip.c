@@ -1,51 +1,15 @@
 // Flips a bit of a rank's state or gradients in its memory, as a particle or a defective chip does.
-// The arena of a rank is a mapping of its own, and plan.json says which of its bytes hold what.
+// Each rank says in RUN/logs/arenas where its arena lies and which of its bytes hold what, because
+// the ranks of a pipeline, of experts or of uneven shares have different plans.
 #include "base/format/json.h"
 #include "cli/chaos/chaos.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PLAN_LIMIT_BYTES = 1 << 28, PATH_LIMIT_BYTES = 4096 };
-
-// True if the process holds a descriptor of this file: ranks map each other's arenas, but keep only
-// the descriptor of their own.
-static bool is_own(pid_t process, unsigned long long inode)
-{
-    char path[64];
-    bool found = false;
-    (void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)process);
-    DIR *folder = opendir(path);
-    while (folder != NULL && !found) {
-        const struct dirent *e = readdir(folder);
-        struct stat info;
-        if (e == NULL) break;
-        found = fstatat(dirfd(folder), e->d_name, &info, 0) == 0 && info.st_ino == inode;
-    }
-    if (folder != NULL) (void)closedir(folder);
-    return found;
-}
-
-// The address of the mapping with at least these bytes; 0: none.
-static uint64_t arena_find(pid_t process, uint64_t bytes)
-{
-    char path[64], line[1024];
-    uint64_t found = 0;
-    (void)snprintf(path, sizeof(path), "/proc/%d/maps", (int)process);
-    FILE *f = fopen(path, "re");
-    while (f != NULL && found == 0 && fgets(line, sizeof(line), f) != NULL) {
-        unsigned long long begin = 0, end = 0, inode = 0;
-        if (strstr(line, "trireme-region") == NULL) continue;
-        const int n = sscanf(line, "%llx-%llx %*s %*s %*s %llu", &begin, &end, &inode);
-        if (n == 3 && end - begin >= bytes && is_own(process, inode)) found = begin;
-    }
-    if (f != NULL) (void)fclose(f);
-    return found;
-}
 
 typedef enum flip_where { FLIP_STATE, FLIP_WEIGHTS, FLIP_MOMENTS, FLIP_GRADIENTS } flip_where;
 
@@ -59,32 +23,43 @@ static bool is_there(const json *tensor, flip_where where)
     return is_run && ((is_weight && where != FLIP_MOMENTS) || (is_moment && where != FLIP_WEIGHTS));
 }
 
-// A random byte: its offset in the arena; -1: the plan cannot be read.
-static int64_t byte_choose(const chaos_target *t, flip_where where, uint64_t *arena_bytes)
+// A random byte among those of these tensors: its offset in the arena; -1: there is none.
+static int64_t byte_choose(const json *list, flip_where where, uint64_t word)
 {
-    char path[PATH_LIMIT_BYTES];
-    json *plan = NULL;
-    int64_t all_bytes = 0, found = -1;
-    (void)snprintf(path, sizeof(path), "%s/plan.json", t->run_dir);
-    if (json_read(t->h, path, PLAN_LIMIT_BYTES, &plan) != ST_OK) {
-        error_clear();
-        return -1;
-    }
-    const json *list = json_get(plan, "tensors");
+    int64_t all_bytes = 0;
     for (int64_t i = 0; i < json_count(list); i++) {
         const json *x = json_at(list, i);
         if (is_there(x, where)) all_bytes += json_int(json_get(x, "bytes"), 0);
     }
-    int64_t left = all_bytes > 0 ? (int64_t)((t->word >> 8) % (uint64_t)all_bytes) : 0;
-    for (int64_t i = 0; i < json_count(list) && found < 0 && all_bytes > 0; i++) {
+    int64_t left = all_bytes > 0 ? (int64_t)(word % (uint64_t)all_bytes) : 0;
+    for (int64_t i = 0; i < json_count(list) && all_bytes > 0; i++) {
         const json *x = json_at(list, i);
         const int64_t bytes = json_int(json_get(x, "bytes"), 0);
         if (!is_there(x, where)) continue;
-        if (left < bytes) found = json_int(json_get(x, "offset"), 0) + left;
+        if (left < bytes) return json_int(json_get(x, "offset"), 0) + left;
         left -= bytes;
     }
-    *arena_bytes = (uint64_t)json_int(json_get(plan, "run_bytes"), 0);
-    json_free(plan);
+    return -1;
+}
+
+// The address of a random byte in the process; 0: it has not said so. What an earlier process of
+// this place has said is not of this one.
+static uint64_t address_choose(const chaos_target *t, flip_where where)
+{
+    char path[PATH_LIMIT_BYTES];
+    json *said = NULL;
+    uint64_t found = 0;
+    (void)snprintf(path, sizeof(path), "%s/" CHAOS_ARENAS "/%d.json", t->run_dir, t->rank);
+    if (json_read(t->h, path, PLAN_LIMIT_BYTES, &said) != ST_OK) {
+        error_clear();
+        return 0;
+    }
+    if (json_int(json_get(said, "process"), 0) == t->process) {
+        const int64_t at = json_int(json_get(said, "address"), 0);
+        const int64_t offset = byte_choose(json_get(said, "tensors"), where, t->word >> 8);
+        if (at != 0 && offset >= 0) found = (uint64_t)(at + offset);
+    }
+    json_free(said);
     return found;
 }
 
@@ -102,13 +77,10 @@ bool chaos_has_stepped(const chaos_target *t)
 static bool flip(const chaos_target *t, flip_where where)
 {
     char path[64];
-    uint64_t arena_bytes = 0;
     uint8_t byte = 0;
     if (!chaos_has_stepped(t)) return false;
-    const int64_t offset = byte_choose(t, where, &arena_bytes);
-    const uint64_t begin = offset >= 0 ? arena_find(t->process, arena_bytes) : 0;
-    if (begin == 0) return false;
-    const off_t at = (off_t)(begin + (uint64_t)offset);
+    const off_t at = (off_t)address_choose(t, where);
+    if (at == 0) return false;
     (void)snprintf(path, sizeof(path), "/proc/%d/mem", (int)t->process);
     const int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) return false;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,6 +203,7 @@ static bool fault_inject(const chaos_target *run, const chaos_fault *f)
     if (rank >= CHAOS_RANKS_MAX || ranks[rank] == 0) return false;
     chaos_target target = *run;
     target.process = ranks[rank];
+    target.rank = (int)rank;
     return f->kind->inject(&target);
 }
 
@@ -235,6 +237,7 @@ status chaos_run(cli_context *cli, const chaos_order *order, chaos_injected *inj
     const host *h = cli->h;
     pid_t child = 0;
     bool has_ended = false;
+    double begun_s = 0.0; // of the run's steps: a start may take long
     int64_t next = 0;
     *injected = (chaos_injected){0};
     // A ^C in the terminal reaches the run too, which saves and ends; this process waits for it.
@@ -264,7 +267,9 @@ status chaos_run(cli_context *cli, const chaos_order *order, chaos_injected *inj
                 injected->count++;
                 injected->losses += f->kind->is_loss;
                 next++;
-            } else if (now_s > f->at_s + 5.0) { // the rank does not come
+            } else if (!chaos_has_stepped(&run)) {
+                begun_s = now_s;
+            } else if (now_s > fmax(f->at_s, begun_s) + 5.0) { // the rank does not come
                 injected->skipped++;
                 next++;
             }

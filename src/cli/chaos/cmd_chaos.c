@@ -244,9 +244,10 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(hosts_check(&place, &r, &schedule));
     const int launcher = place.ranks > 1 ? place.rank : -1;
     const bool is_live = r.resilience.mode == RUN_RESILIENCE_LIVE;
-    char *name = NULL, *processes = NULL;
+    char *name = NULL, *processes = NULL, *arenas = NULL;
     TRY(arena_format(cli->a, &name, launcher >= 0 ? "chaos-%d.log" : "chaos.log", launcher));
-    TRY(cli->h->api->path_mkdir(cli->h, r.run.dir));
+    TRY(path_join(cli->a, r.run.dir, CHAOS_ARENAS, &arenas));
+    TRY(cli->h->api->path_mkdir(cli->h, arenas));
     TRY(cli_live_processes_path(cli, r.run.dir, launcher, &processes));
     TRY(processes_forget(cli, processes));
     TRY(path_join(cli->a, r.run.dir, name, &log));
