@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { COPIES_KEPT = 2 };
@@ -159,19 +160,30 @@ static status event_add(session *s, const train_restart *o)
     return session_event(s, &line);
 }
 
+// Whether the records have the event of this change. A launcher counts its epochs from 1, so one of
+// an earlier launcher may have the same number.
+static bool is_told(const char *records, const train_restart *o)
+{
+    char mark[64];
+    (void)snprintf(mark, sizeof(mark), "\"epoch\": %lld, \"ranks\": ", (long long)o->epoch);
+    for (const char *at = strstr(records, mark); at != NULL; at = strstr(at + 1, mark)) {
+        static const char time[] = "\"time\": ";
+        const char *end = strchr(at, '\n'), *found = strstr(at, time);
+        if (found == NULL || (end != NULL && found > end)) continue;
+        if (strtod(found + sizeof(time) - 1, NULL) >= (double)o->begun_ns / 1e9) return true;
+    }
+    return false;
+}
+
 static status untold_tell(session *s, arena *a, const train_restart *o)
 {
     enum { LIMIT_BYTES = 1 << 30 };
-    char *path = NULL, *bytes = NULL, mark[64];
+    char *path = NULL, *bytes = NULL;
     int64_t count = 0;
     TRY(path_join(a, s->folder.path, "metrics.jsonl", &path));
     TRY(host_read_all(s->h, a, path, LIMIT_BYTES, &bytes, &count));
     for (int64_t i = o->before_count - 1; i >= 0; i--) {
-        (void)snprintf(mark, sizeof(mark),
-                       "\"epoch\": %lld, \"ranks\": ", (long long)o->before[i].epoch);
-        if (memmem(bytes, (size_t)count, mark, strlen(mark)) == NULL) {
-            TRY(event_add(s, &o->before[i]));
-        }
+        if (!is_told(bytes, &o->before[i])) TRY(event_add(s, &o->before[i]));
     }
     return ST_OK;
 }

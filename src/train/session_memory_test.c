@@ -37,6 +37,40 @@ static void an_untold_loss_is_told(void **state)
     assert_int_equal(metrics_with("told", "\"rank\": 0, \"epoch\": 3, \"ranks\"", ""), 1);
 }
 
+// A launcher that is started again counts its epochs from 1, so an event of the one before it may
+// have the number of a loss that was not told.
+static void an_event_of_an_earlier_launcher_hides_no_loss(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"layout.dp=2", "kernels.threads=1"};
+    train_restart of[2], before = {.epoch = 1,
+                                   .event = "lost",
+                                   .done = "all ranks were started again",
+                                   .rank = 0,
+                                   .cause = "rank 0 died"};
+    of[0] = of[1] = before;
+    rank_restarts = of;
+    assert_int_equal(ranks_run("again", keys, 2, 2, "auto", 2, NULL), ST_STOPPED);
+    assert_int_equal(metrics_with("again", "\"epoch\": 1, \"ranks\"", ""), 1);
+    // Another launcher begins, and loses rank 1 and then, before that is told, rank 0.
+    const int64_t begun_ns = host_real()->api->unix_ns(host_real());
+    before.rank = 1;
+    before.begun_ns = begun_ns;
+    for (int i = 0; i < 2; i++) {
+        of[i].epoch = 2;
+        of[i].begun_ns = begun_ns;
+        of[i].before = &before;
+        of[i].before_count = 1;
+    }
+    assert_int_equal(ranks_run("again", keys, 2, 2, "auto", 3, NULL), ST_STOPPED);
+    assert_int_equal(metrics_with("again", "\"rank\": 1, \"epoch\": 1, \"ranks\"", ""), 1);
+    // It loses rank 0 once more: what was told is not told again.
+    for (int i = 0; i < 2; i++) of[i].epoch = 3;
+    assert_int_equal(ranks_run("again", keys, 2, 2, "auto", 0, NULL), ST_OK);
+    rank_restarts = NULL;
+    assert_int_equal(metrics_with("again", "\"epoch\": 1, \"ranks\"", ""), 2);
+}
+
 // The event, which is the third append, is lost, and the run goes on.
 static void a_full_disk_ends_no_run_that_tells_a_loss(void **state)
 {
@@ -61,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_untold_loss_is_told),
+        cmocka_unit_test(an_event_of_an_earlier_launcher_hides_no_loss),
         cmocka_unit_test(a_full_disk_ends_no_run_that_tells_a_loss),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);

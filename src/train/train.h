@@ -112,6 +112,7 @@ typedef struct train_restart {
     const char *done;       // "all ranks were started again", for people
     int64_t rank;           // the rank that was lost
     int64_t lost_ns;        // Unix time at which its end was noticed
+    int64_t begun_ns;       // and at which its launcher began, which counts epochs from 1
     double detect_ms;       // from then until all other ranks had ended
     int64_t living;         // ranks that waited since then
     const char *cause;

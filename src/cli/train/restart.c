@@ -117,7 +117,11 @@ status cli_restart_open(cli_context *cli, const run_config *r, char *const *argu
     char path[PATH_LIMIT_BYTES];
     bool is_auto = true, has_wrong = false;
     int wrong = -1;
-    *out = (cli_restart){.cli = cli, .r = r, .given = arguments, .lost_at_step = -1};
+    *out = (cli_restart){.cli = cli,
+                         .r = r,
+                         .given = arguments,
+                         .begun_ns = cli->h->api->unix_ns(cli->h),
+                         .lost_at_step = -1};
     (void)unsetenv(memory_variable);
     (void)unsetenv(lost_variable);
     TRY(arguments_split(cli, arguments, &out->again, &is_auto));
@@ -177,10 +181,12 @@ static status cause_make(const cli_restart *k, const launch_result *result, char
                         (int)strcspn(error, "\n"), error);
 }
 
-static status loss_print(arena *a, const train_restart *lost, int cause_bytes, char **out)
+static status loss_print(const cli_restart *k, const train_restart *lost, int cause_bytes,
+                         char **out)
 {
-    return arena_format(a, out, "%lld %s %lld %lld %lld %lld %s|%.*s", (long long)lost->epoch,
-                        lost->event, (long long)lost->rank, (long long)lost->lost_ns,
+    return arena_format(k->cli->a, out, "%lld %s %lld %lld %lld %lld %lld %s|%.*s",
+                        (long long)lost->epoch, lost->event, (long long)lost->rank,
+                        (long long)lost->lost_ns, (long long)k->begun_ns,
                         (long long)(lost->detect_ms * 1e3), (long long)lost->living, lost->done,
                         cause_bytes, lost->cause);
 }
@@ -199,8 +205,8 @@ status cli_restart_note(cli_restart *k, const train_restart *lost, char **out)
     char *own = NULL, *brief = NULL;
     // A step has ended since, so all changes before this one were told.
     if (k->losses_in_place <= 1 && strcmp(lost->event, "joined") != 0) k->before_count = 0;
-    TRY(loss_print(a, lost, LAUNCH_TEXT_BYTES, &own));
-    TRY(loss_print(a, lost, BRIEF_BYTES, &brief));
+    TRY(loss_print(k, lost, LAUNCH_TEXT_BYTES, &own));
+    TRY(loss_print(k, lost, BRIEF_BYTES, &brief));
     separators_hide(own);
     separators_hide(brief);
     TRY(text_add(&all, "%s", own));
@@ -299,12 +305,12 @@ void cli_restart_close(cli_restart *k, bool is_over)
 // Reads one change; the text is split.
 static status loss_read(arena *a, const char *lost, train_restart *out)
 {
-    long long epoch = 0, rank = 0, at = 0, detect_us = 0, living = 0;
+    long long epoch = 0, rank = 0, at = 0, begun = 0, detect_us = 0, living = 0;
     int at_done = 0;
     char event[16], *kind = NULL, *done = NULL;
-    const int found = sscanf(lost, "%lld %15s %lld %lld %lld %lld %n", &epoch, event, &rank, &at,
-                             &detect_us, &living, &at_done);
-    if (found != 6 || at_done == 0 || strchr(lost + at_done, '|') == NULL) {
+    const int found = sscanf(lost, "%lld %15s %lld %lld %lld %lld %lld %n", &epoch, event, &rank,
+                             &at, &begun, &detect_us, &living, &at_done);
+    if (found != 7 || at_done == 0 || strchr(lost + at_done, '|') == NULL) {
         return fail(ST_CONFIG, "%s = \"%s\" was not set by this program; unset it", lost_variable,
                     lost);
     }
@@ -317,6 +323,7 @@ static status loss_read(arena *a, const char *lost, train_restart *out)
     out->done = done;
     out->rank = rank;
     out->lost_ns = at;
+    out->begun_ns = begun;
     out->detect_ms = (double)detect_us / 1e3;
     out->living = living;
     out->cause = why;

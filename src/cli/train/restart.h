@@ -19,6 +19,7 @@ typedef struct cli_restart {
     char *memory, *link;  // the folder, and the link to it in the run's folder; NULL: mode off
     char *const *given;   // arguments of the first start
     char **again;         // of later starts: without --resume and --fresh
+    int64_t begun_ns;     // Unix time
     int64_t epoch;        // losses so far
     int64_t lost_at_step; // newest copy at the last loss; -1: none
     int losses_in_place;  // losses in a row at that step
