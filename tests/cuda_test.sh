@@ -87,7 +87,7 @@ by_nccl() {
 }
 FAKE_NVML_LOG=$dir/nvml FAKE_NVML=uncorrected=2 peers "ZeRO-3" zero layout.dp=2 layout.zero=3
 same "NVML is closed as often as it is opened" "$(tr -d s <nvml | wc -c)" "$(tr -d i <nvml | wc -c)"
-code "errors of a GPU's memory during a run" 0 grep -q '"event": "health", "rank": 1, "cause": "memory errors that ECC' \
+code "errors of a GPU's memory during a run" 0 grep -q '"event": "health", "rank": 1, "cause": "GPU: memory errors that ECC' \
     peer-zero/metrics.jsonl
 mkdir mps
 touch mps/control

@@ -1,5 +1,7 @@
 #include "train/health.h"
 
+#include <stdio.h>
+
 const char *health_finding_name(health_finding f)
 {
     static const char *const names[HEALTH_FINDINGS] = {
@@ -9,6 +11,18 @@ const char *health_finding_name(health_finding f)
         [HEALTH_THROTTLED] = "throttling by heat, power or a fault",
         [HEALTH_LINKS] = "errors of links"};
     return names[f];
+}
+
+const char *health_part_name(health_part p)
+{
+    static const char *const names[HEALTH_PARTS] = {
+        [HEALTH_GPU] = "GPU", [HEALTH_MACHINE] = "machine"};
+    return names[p];
+}
+
+void health_cause(health_part p, health_finding f, char out[HEALTH_CAUSE_BYTES])
+{
+    (void)snprintf(out, HEALTH_CAUSE_BYTES, "%s: %s", health_part_name(p), health_finding_name(f));
 }
 
 uint32_t health_see(health *h, const nvml_state *s)

@@ -24,6 +24,12 @@ typedef enum health_finding {
     HEALTH_FINDINGS
 } health_finding;
 const char *health_finding_name(health_finding f); // "corrected memory errors"
+// What is failing: a GPU and a machine have the same findings.
+typedef enum health_part { HEALTH_GPU, HEALTH_MACHINE, HEALTH_PARTS } health_part;
+const char *health_part_name(health_part p);
+// The cause of an event: "GPU: corrected memory errors".
+enum { HEALTH_CAUSE_BYTES = 96 };
+void health_cause(health_part p, health_finding f, char out[HEALTH_CAUSE_BYTES]);
 
 typedef struct health {
     bool has_begun;

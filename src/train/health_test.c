@@ -100,6 +100,19 @@ static void a_machine_has_the_same_trends(void **state)
     for (int i = 0; i < 2 * HEALTH_LOOKS; i++) assert_int_equal(health_see_machine(&h, &none), 0);
 }
 
+static void a_cause_says_what_is_failing(void **state)
+{
+    (void)state;
+    char all[HEALTH_PARTS * HEALTH_FINDINGS][HEALTH_CAUSE_BYTES];
+    for (int i = 0; i < HEALTH_PARTS * HEALTH_FINDINGS; i++) {
+        health_cause((health_part)(i / HEALTH_FINDINGS), (health_finding)(i % HEALTH_FINDINGS),
+                     all[i]);
+        for (int k = 0; k < i; k++) assert_string_not_equal(all[i], all[k]);
+    }
+    assert_string_equal(all[HEALTH_TREND], "GPU: corrected memory errors");
+    assert_string_equal(all[HEALTH_FINDINGS + HEALTH_TREND], "machine: corrected memory errors");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +121,7 @@ int main(void)
         cmocka_unit_test(rows_are_found_at_once),
         cmocka_unit_test(throttling_must_last),
         cmocka_unit_test(a_machine_has_the_same_trends),
+        cmocka_unit_test(a_cause_says_what_is_failing),
         cmocka_unit_test(what_is_not_known_is_no_finding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

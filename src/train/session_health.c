@@ -2,8 +2,8 @@
 // first rank of each machine at what Linux counts of it every ten seconds, between two steps. The
 // findings travel with the words after the next step. The first rank tells them; with
 // resilience.straggler = evict the rank then loses its place, before its GPU or machine fails.
-#include "train/health.h"
 #include "train/session_health.h"
+#include "train/health.h"
 
 enum { LOOK_MS = 1000, MACHINE_LOOK_MS = 10000 };
 // Findings of the first look are those bits further; those of the machine have the upper half.
@@ -79,15 +79,17 @@ status session_health_hear(session *s, int64_t rank, uint32_t found)
     const bool drains = (found & ((1u << OLD_SHIFT) - 1)) != 0 && session_shares_drain(s, rank);
     for (int i = 0; i < OLD_SHIFT; i++) {
         text line = {.a = s->a};
-        const int f = i % MACHINE_SHIFT;
+        char cause[HEALTH_CAUSE_BYTES];
+        const health_finding f = (health_finding)(i % MACHINE_SHIFT);
+        const health_part part = i < MACHINE_SHIFT ? HEALTH_GPU : HEALTH_MACHINE;
         if ((all & 1u << i) == 0) continue;
+        health_cause(part, f, cause);
         session_say(s, LOG_WARN, "the %s of rank %lld is failing, seen at step %lld: %s%s",
-                    i < MACHINE_SHIFT ? "GPU" : "machine", (long long)rank, (long long)s->step,
-                    health_finding_name((health_finding)f),
-                    drains ? "; the rank loses its place" : "");
+                    health_part_name(part), (long long)rank, (long long)s->step,
+                    health_finding_name(f), drains ? "; the rank loses its place" : "");
         TRY(text_add(&line,
                      "{\"step\": %lld, \"event\": \"health\", \"rank\": %lld, \"cause\": \"%s\"}\n",
-                     (long long)s->step, (long long)rank, health_finding_name((health_finding)f)));
+                     (long long)s->step, (long long)rank, cause));
         TRY(session_event(s, &line));
     }
     return ST_OK;
