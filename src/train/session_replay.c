@@ -6,6 +6,9 @@
 //   moved by one   share 1 share 2 share 0      the same weights, and the other's micro-batches
 //   the step       share 0 share 1 share 2
 //
+// Ranks that share experts compute their tokens together, so there a group of ranks takes the shares
+// of another group, rank by rank, and the experts of a rank meet the tokens of that group.
+//
 // In each pass a rank hashes its own gradients before others add theirs (gradients_local.c), so
 // each share has three hashes of two ranks. If they differ, passes are repeated, with three ranks
 // or more also moved by two, until it is known which rank was wrong, and whether it is wrong again
@@ -43,8 +46,8 @@ struct session_replay {
     int64_t after; // the step that is done again after a hit; 0: none
     replay_plan *plans;
     int64_t plan_count, weights, ranks;
-    bool is_moved;             // ranks of dp compute the shares of others
-    uint64_t *hashes;          // [weight] of this rank, of the pass in progress
+    int32_t unit;     // ranks compute shares that are a multiple of it further; 0: their own alone
+    uint64_t *hashes; // [weight] of this rank, of the pass in progress
     uint64_t *all[PASSES_MAX]; // [rank][weight]
     int32_t by[PASSES_MAX];    // how far the shares were moved
     int count;
@@ -97,15 +100,19 @@ static bool are_equivalent(const run_config *r, int64_t sequences)
     return shards % dp == 0 && (each & (each - 1)) == 0 && sequences % shards == 0;
 }
 
-static bool may_move(const run_config *r)
+// By how many places of dp shares may move: ranks that share experts compute them together, so a
+// group of them takes the shares of another one. 0: not at all.
+static int32_t unit_of(const run_config *r)
 {
-    if (r->layout.dp < 2 || r->layout.ep > 1) return false;
+    const plan_mesh m = run_config_mesh(r, 0);
+    const int32_t unit = r->layout.ep > 1 ? plan_ep_dp(&m) : 1;
+    if (r->layout.dp < 2 * unit) return 0;
     for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
         int64_t step = 0, size = 0;
         run_config_ramp_at(r, i, &step, &size);
-        if (!are_equivalent(r, size)) return false;
+        if (!are_equivalent(r, size)) return 0;
     }
-    return true;
+    return unit;
 }
 
 // Residuals of compressed sums change in each pass, and completions are drawn in the step.
@@ -130,7 +137,7 @@ status session_replay_open(session *s)
     TRY(arena_new(s->a, 1, &x));
     x->every = every;
     x->after = follows ? s->step + 1 : 0;
-    x->is_moved = may_move(s->r);
+    x->unit = unit_of(s->r);
     x->weights = s->plans.model->weight_count;
     x->ranks = s->ranks.all != NULL ? comm_ranks(s->ranks.all) : 1;
     TRY(arena_new(s->a, x->weights + 1, &x->hashes));
@@ -329,13 +336,13 @@ int64_t session_replay_next(const session *s)
 static status passes_run(session *s, int64_t step)
 {
     struct session_replay *x = s->replay;
-    const int32_t dp = x->is_moved ? (int32_t)s->r->layout.dp : 1;
     TRY(pass_run(s, step, 0));
-    TRY(pass_run(s, step, dp > 1 ? 1 : 0));
+    TRY(pass_run(s, step, x->unit));
     if (worst_find(s).j.verdict == REPLAY_AGREE) return ST_OK;
     TRY(pass_run(s, step, 0));
-    if (dp > 1) TRY(pass_run(s, step, 1));
-    return dp > 2 ? pass_run(s, step, 2) : ST_OK;
+    if (x->unit > 0) TRY(pass_run(s, step, x->unit));
+    const bool has_third = x->unit > 0 && s->r->layout.dp > 2 * x->unit;
+    return has_third ? pass_run(s, step, 2 * x->unit) : ST_OK;
 }
 
 status session_replay_before(session *s)
@@ -375,7 +382,7 @@ static status hit_tell(session *s)
                 "step %lld was replayed after the wrong value, %s: all gradients agree to the bit, "
                 "so it came from memory or a link, or was computed wrong once",
                 (long long)s->step,
-                s->replay->is_moved ? "by the same ranks and by others" : "by the same ranks");
+                s->replay->unit > 0 ? "by the same ranks and by others" : "by the same ranks");
     return event_add(s, o->rank, NULL, replay_verdict_name(REPLAY_AGREE));
 }
 
@@ -414,5 +421,5 @@ void session_replay_tell(const session *s)
     session_say(s, LOG_INFO,
                 "%lld step%s computed again by the same ranks%s: their gradients had the same bits",
                 (long long)x->steps, x->steps == 1 ? " was" : "s were",
-                x->is_moved ? " and by others" : "");
+                x->unit > 0 ? " and by others" : "");
 }

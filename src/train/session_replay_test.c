@@ -5,7 +5,7 @@
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
 
-enum { STEPS = 6, KEYS = 5 };
+enum { STEPS = 6, KEYS = 8 };
 
 static int config_of(const char **out, const char *const keys[KEYS])
 {
@@ -59,6 +59,18 @@ static void a_replay_changes_no_bit(void **state)
         {2,
          others,
          {"layout.dp=2", "model.experts=4", "model.experts_per_token=2", "model.ffn_dim=0"}},
+        {4,
+         others, // groups of two ranks, each with the shares of the other group
+         {"layout.dp=4", "layout.ep=2", "model.experts=4", "model.experts_per_token=2",
+          "model.ffn_dim=0"}},
+        {4,
+         others,
+         {"layout.dp=4", "layout.ep=2", "layout.zero=1", "determinism=strict", "model.experts=4",
+          "model.experts_per_token=2", "model.ffn_dim=0", "moe.rebalance=2"}},
+        {6,
+         others,
+         {"layout.dp=6", "layout.ep=2", "layout.zero=2", "train.global_batch=12", "model.experts=4",
+          "model.experts_per_token=2", "model.ffn_dim=0"}},
     };
     const int count = part_of(TRIALS_PART) > 1 ? 2 : COUNT_OF(layouts);
     for (int i = 0; i < count; i++) {
