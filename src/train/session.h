@@ -290,10 +290,6 @@ NODISCARD status session_times_open(session *s);
 void session_times_put(session *s, const obs_record *record, double seconds, int64_t data_ns);
 // *stop becomes the largest of all ranks. Tells about a slow rank. Collective.
 NODISCARD status session_words_swap(session *s, int *stop);
-// Lets the rank lose its place because of its GPU, with resilience.straggler = evict. Only once: a
-// new process of the place has the same GPU, unless it is on another host. False: it keeps it, as
-// while another rank loses its own.
-bool session_shares_drain(session *s, int64_t rank);
 // Tells how many steps were replayed as graphs, on a device that has them.
 NODISCARD status session_graphs_tell(session *s);
 // Tells the bytes of the GPU outside the arena, measured and predicted.

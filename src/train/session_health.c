@@ -76,7 +76,10 @@ status session_health_hear(session *s, int64_t rank, uint32_t found)
 {
     if (found == 0 || !session_is_first(s)) return ST_OK;
     const uint32_t all = (found | found >> OLD_SHIFT) & ((1u << OLD_SHIFT) - 1);
-    const bool drains = (found & ((1u << OLD_SHIFT) - 1)) != 0 && session_shares_drain(s, rank);
+    const uint32_t now = found & ((1u << OLD_SHIFT) - 1);
+    const health_part first =
+        (now & ((1u << MACHINE_SHIFT) - 1)) != 0 ? HEALTH_GPU : HEALTH_MACHINE;
+    const bool drains = now != 0 && session_shares_drain(s, rank, first);
     for (int i = 0; i < OLD_SHIFT; i++) {
         text line = {.a = s->a};
         char cause[HEALTH_CAUSE_BYTES];

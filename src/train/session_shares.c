@@ -13,7 +13,7 @@
 // the bits stay; in fast mode sums over micro-batches are grouped otherwise.
 #include "assemble/prove.h"
 #include "train/process.h"
-#include "train/session.h"
+#include "train/session_health.h"
 #include "train/shares.h"
 
 #include <math.h>
@@ -25,6 +25,8 @@
 enum { MOVES_MAX = 16, PARTS_MAX = 4096 };
 static const double least_gain = 1.05; // of the predicted time of a step
 static const double slow_most = 16.0;
+// The ratios that travel for a rank that is drained: it is not slow, as far as is known.
+static const double drained_ratio[HEALTH_PARTS] = {[HEALTH_GPU] = 0.0, [HEALTH_MACHINE] = -1.0};
 
 struct session_kept {
     bool is_full;
@@ -110,7 +112,7 @@ void session_shares_found(session *s, const straggler *x)
     s->move.ratio = x->ratio;
 }
 
-bool session_shares_drain(session *s, int64_t rank)
+bool session_shares_drain(session *s, int64_t rank, health_part part)
 {
     struct train_process *p = session_process(s);
     const bool may = s->r->resilience.straggler == RUN_STRAGGLER_EVICT && s->kept != NULL;
@@ -121,7 +123,7 @@ bool session_shares_drain(session *s, int64_t rank)
     if (p->drained_count == PROCESS_DRAINED_MAX) return false;
     p->drained[p->drained_count++] = rank;
     s->move.rank = rank;
-    s->move.ratio = 0.0; // not slow, as far as is known
+    s->move.ratio = drained_ratio[part];
     return true;
 }
 
@@ -318,9 +320,12 @@ status session_shares_evict(session *s)
 {
     TRY(session_memory_last(s));
     s->leaves = comm_rank(s->ranks.all) == s->move.slow_rank;
-    if (s->move.slow_ratio == 0.0) {
-        return fail(ST_PEER_LOST, "rank %lld was evicted at step %lld because its GPU is failing",
-                    (long long)s->move.slow_rank, (long long)s->step);
+    for (int i = 0; i < HEALTH_PARTS; i++) {
+        if (s->move.slow_ratio > drained_ratio[i] || s->move.slow_ratio < drained_ratio[i])
+            continue;
+        return fail(ST_PEER_LOST, "rank %lld was evicted at step %lld because its %s is failing",
+                    (long long)s->move.slow_rank, (long long)s->step,
+                    health_part_name((health_part)i));
     }
     return fail(ST_PEER_LOST, "rank %lld was slow up to step %lld and was evicted",
                 (long long)s->move.slow_rank, (long long)s->step);

@@ -1,6 +1,6 @@
 // Which rank loses its place, of several that are found in one step.
 #include "train/process.h"
-#include "train/session.h"
+#include "train/session_health.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,14 +37,16 @@ static void a_failing_gpu_goes_first(void **state)
     train_process *p = NULL;
     rig x;
     rig_make(&x, &p);
-    assert_true(session_shares_drain(&x.s, 1));
-    assert_false(session_shares_drain(&x.s, 3));
+    assert_true(session_shares_drain(&x.s, 1, HEALTH_GPU));
+    assert_false(session_shares_drain(&x.s, 3, HEALTH_GPU));
     session_shares_found(&x.s, &slow);
     assert_int_equal(x.s.move.rank, 1);
     session_shares_take(&x.s, x.s.move.rank, x.s.move.ratio); // the next words
     assert_int_equal(x.s.move.slow_rank, 1);
-    assert_false(session_shares_drain(&x.s, 1)); // once
-    assert_true(session_shares_drain(&x.s, 3));
+    assert_false(session_shares_drain(&x.s, 1, HEALTH_GPU)); // once
+    const double of_gpu = x.s.move.slow_ratio;
+    assert_true(session_shares_drain(&x.s, 3, HEALTH_MACHINE));
+    assert_true(x.s.move.ratio != of_gpu); // the others learn what is failing
     train_process_destroy(p);
 }
 
@@ -66,7 +68,7 @@ static void one_rank_keeps_its_place(void **state)
     rig x;
     rig_make(&x, &p);
     x.s.ranks.hosts = NULL;
-    assert_false(session_shares_drain(&x.s, 0));
+    assert_false(session_shares_drain(&x.s, 0, HEALTH_GPU));
     train_process_destroy(p);
 }
 

@@ -76,17 +76,17 @@ static status slow_tell(session *s, const straggler *x)
 
 status session_words_swap(session *s, int *stop)
 {
-    const uint32_t health = session_health_look(s);
+    const uint32_t findings = session_health_look(s);
     const rank_repairs repairs = session_checks_own(s);
     if (s->ranks.hosts == NULL) {
         TRY(session_checks_see(s, 0, &repairs));
-        return session_health_hear(s, 0, health);
+        return session_health_hear(s, 0, findings);
     }
     const rank_word mine = {.stop = *stop,
                             .times = s->times.own,
                             .slow_rank = s->move.rank,
                             .slow_ratio = s->move.ratio,
-                            .health = health,
+                            .health = findings,
                             .repairs = repairs};
     rank_word *words = s->times.words;
     const int64_t ranks = comm_ranks(s->ranks.all);
