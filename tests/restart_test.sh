@@ -39,6 +39,9 @@ says "and the step is replayed" flipped/metrics.jsonl '"event": "sdc", "rank": -
 code "a flipped bit of a shard" 0 chaos shard layout.dp=2 layout.zero=3 --schedule flips sdc.digests=1
 same "is undone, though no other rank has it" "$(field same)" true
 says "and told with rank and tensor" shard/metrics.jsonl '"event": "sdc".* of rank [01] has changed since it was written'
+TRIREME_FAULTS="train.gradient.1=150" code "a sum that two replicas do not share" 0 train unnamed layout.dp=2 sdc.digests=1 \
+    resilience.mode=restart train.steps=20
+says "is told without a rank, for no third one decides" unnamed/metrics.jsonl '"event": "sdc", "rank": -1,.*no majority'
 printf '0.5 flip_weight\n' >lasting # a moment may forget it
 code "without digests it" 8 chaos unseen layout.dp=2 --schedule lasting
 same "changes the weights" "$(field same)" false
@@ -195,4 +198,9 @@ says "names those there are" err 'kill .ends a rank by SIGKILL., stop'
 printf '1 kill 0\n0.5 kill\n' >plan
 code "a schedule out of order" 2 chaos refused --schedule plan
 says "names the line" err 'plan, line 2'
+printf '1 kill 2\n' >plan
+code "a rank that is none" 2 chaos refused layout.dp=2 --schedule plan
+says "is named" err 'kill of rank 2; the run has 2 ranks'
+code "a run that cannot start" 8 chaos calm layout.dp=2 determinism=fast
+says "says why" err 'exit code 3: error.C040. determinism.mode'
 [ $failures = 0 ]

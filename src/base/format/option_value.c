@@ -82,19 +82,33 @@ static status refuse_type(const option *o, const place *p, const char *value)
     return refuse(o, p, ST_CONFIG_TYPE, value, why);
 }
 
+// A limit as a person would write it: "50ms".
+static const char *limit_text(const option *o, double limit, char out[32])
+{
+    (void)snprintf(out, 32, "%.10g", limit);
+    for (int i = OPTION_TIME_UNITS - 1; i >= 0 && o->kind == OPTION_TIME && limit > 0.0; i--) {
+        const option_unit *u = &option_time_units[i];
+        if ((int64_t)limit % u->factor != 0) continue;
+        (void)snprintf(out, 32, "%lld%s", (long long)((int64_t)limit / u->factor), u->name);
+        break;
+    }
+    return out;
+}
+
 static status check_limits(const option *o, const place *p, const char *value, double number)
 {
     if (o->min == 0.0 && o->max == 0.0) return ST_OK;
     if (number >= o->min && (number <= o->max || o->max >= OPTION_NO_MAX)) return ST_OK;
-    char shown[OPTION_SHOWN_BYTES];
+    char shown[OPTION_SHOWN_BYTES], least[32], most[32];
     const char *where = p->where == NULL ? "" : p->where;
     const char *gap = p->where == NULL ? "" : "  ";
+    (void)limit_text(o, o->min, least);
     if (o->max >= OPTION_NO_MAX) {
-        return fail(ST_CONFIG_RANGE, "%s%s%s = %s: expected at least %.10g", where, gap, o->key,
-                    option_shown(value, shown), o->min);
+        return fail(ST_CONFIG_RANGE, "%s%s%s = %s: expected at least %s", where, gap, o->key,
+                    option_shown(value, shown), least);
     }
-    return fail(ST_CONFIG_RANGE, "%s%s%s = %s: expected %.10g to %.10g", where, gap, o->key,
-                option_shown(value, shown), o->min, o->max);
+    return fail(ST_CONFIG_RANGE, "%s%s%s = %s: expected %s to %s", where, gap, o->key,
+                option_shown(value, shown), least, limit_text(o, o->max, most));
 }
 
 // ---- single values -----------------------------------------------------------------------------

@@ -58,7 +58,10 @@ status chaos_schedule_make(arena *a, const char *kinds, double every_s, double s
             .at_s = ((double)(i + 1) + shift) * every_s, .kind = all[which], .rank = -1};
         TRY(fault_add(a, out, &f));
     }
-    return ST_OK;
+    if (out->count > 0) return ST_OK;
+    return fail(ST_USAGE,
+                "no fault comes in --seconds = %g s with --every = %g s; give more seconds",
+                seconds, every_s);
 }
 
 static status line_read(arena *a, const char *where, const char *line, chaos_schedule *out)

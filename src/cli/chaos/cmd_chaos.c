@@ -196,6 +196,36 @@ static status digests_compare(const chaos_flags *f, const chaos_result *r)
                 r->against);
 }
 
+static status ranks_check(const run_config *r, const chaos_flags *f, const chaos_schedule *s)
+{
+    const int64_t ranks = run_config_ranks(r);
+    for (int64_t i = 0; i < s->count; i++) {
+        if (s->items[i].rank < ranks) continue;
+        return fail(ST_USAGE, "%s: %s of rank %lld; the run has %lld rank%s, counted from 0",
+                    f->schedule, s->items[i].kind->name, (long long)s->items[i].rank,
+                    (long long)ranks, text_plural(ranks, "s"));
+    }
+    return ST_OK;
+}
+
+// The last error in the run's own output says why it ended.
+static status end_fail(cli_context *cli, const chaos_result *r, const char *log)
+{
+    enum { LIMIT_BYTES = 1 << 28 };
+    char *bytes = NULL;
+    const char *why = NULL;
+    int64_t count = 0;
+    if (host_read_all(cli->h, cli->a, log, LIMIT_BYTES, &bytes, &count) == ST_OK) {
+        for (char *at = bytes; (at = strstr(at, "error[")) != NULL; at++) why = at;
+    }
+    error_clear();
+    const bool is_stopped = r->exit_code == status_exit_code(ST_STOPPED);
+    if (is_stopped) return fail(ST_STOPPED, "the run was stopped; %s has its output", log);
+    return fail(ST_ANSWER_NO, "the run ended with exit code %d%s%.*s; %s has its output",
+                r->exit_code, why != NULL ? ": " : "", why != NULL ? (int)strcspn(why, "\n") : 0,
+                why != NULL ? why : "", log);
+}
+
 // The processes of an earlier run are not those of this one.
 static status processes_forget(cli_context *cli, const char *path)
 {
@@ -242,6 +272,7 @@ static status run(cli_context *cli, const cli_call *call)
     launch_place place;
     TRY(cli_ranks_place(&place));
     TRY(hosts_check(&place, &r, &schedule));
+    TRY(ranks_check(&r, f, &schedule));
     const int launcher = place.ranks > 1 ? place.rank : -1;
     const bool is_live = r.resilience.mode == RUN_RESILIENCE_LIVE;
     char *name = NULL, *processes = NULL, *arenas = NULL;
@@ -260,10 +291,7 @@ static status run(cli_context *cli, const cli_call *call)
                                .seed = (uint64_t)f->seed};
     TRY(chaos_run(cli, &order, &result.injected, &result.exit_code));
     result.seconds = (double)(cli->h->api->monotonic_ns(cli->h) - begin) / 1e9;
-    if (result.exit_code != 0) {
-        return fail(ST_ANSWER_NO, "the run ended with exit code %d; %s has its output",
-                    result.exit_code, log);
-    }
+    if (result.exit_code != 0) return end_fail(cli, &result, log);
     TRY(losses_take(cli, r.run.dir, &result));
     TRY(digest_of(cli, r.run.dir, result.digest));
     if (f->json) {

@@ -170,15 +170,20 @@ static bool is_loss(const launch_result *r)
            r->exit_code == status_exit_code(ST_INTERNAL);
 }
 
-// The loss in a line: how the rank ended, and the error that it had printed, if it is known.
+// The loss in a line: how the rank ended, and the error that it had printed, if it is known. Of
+// wrong values the error alone: all ranks end because of them, and any of them may be the first.
 static status cause_make(const cli_restart *k, const launch_result *result, char **out)
 {
     const int length = (int)strcspn(result->text, "\n");
     const char *error = strstr(result->text, "\nerror[");
     if (error == NULL) return arena_format(k->cli->a, out, "%.*s", length, result->text);
     error++;
-    return arena_format(k->cli->a, out, "%.*s: %.*s", length, result->text,
-                        (int)strcspn(error, "\n"), error);
+    const int error_length = (int)strcspn(error, "\n");
+    const char *wrong = status_code(ST_CORRUPT);
+    if (strncmp(error + strlen("error["), wrong, strlen(wrong)) == 0) {
+        return arena_format(k->cli->a, out, "%.*s", error_length, error);
+    }
+    return arena_format(k->cli->a, out, "%.*s: %.*s", length, result->text, error_length, error);
 }
 
 static status loss_print(const cli_restart *k, const train_restart *lost, int cause_bytes,
@@ -240,6 +245,7 @@ static status loss_publish(cli_restart *k, const launch_result *result)
     TRY(cause_make(k, result, &cause));
     // The kind of a loss is in the code of the error that the lost rank had printed.
     const bool is_wrong = has_wrong || strstr(cause, status_code(ST_CORRUPT)) != NULL;
+    if (is_wrong && !has_wrong) rank = -1; // no rank knows which one it was
     const train_restart lost = {.epoch = k->epoch,
                                 .event = is_wrong ? "sdc" : "lost",
                                 .rank = rank,
