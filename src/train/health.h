@@ -24,7 +24,7 @@ typedef enum health_finding {
     HEALTH_FINDINGS
 } health_finding;
 const char *health_finding_name(health_finding f); // "corrected memory errors"
-// What is failing: a GPU and a machine have the same findings.
+// The part that fails: a GPU and a machine have the same findings.
 typedef enum health_part { HEALTH_GPU, HEALTH_MACHINE, HEALTH_PARTS } health_part;
 const char *health_part_name(health_part p);
 // The cause of an event: "GPU: corrected memory errors".
