@@ -41,7 +41,7 @@ static void each_stage_tells_its_own_memory(void **state)
     assert_int_equal(ranks_run("untold", keys, 4, 2, "auto", 0, NULL), ST_OK);
     (void)snprintf(path, sizeof(path), "%s/untold/logs/arenas", test_folder);
     assert_int_equal(host_real()->api->path_info(host_real(), path, &info), ST_OK);
-    assert_int_equal(info.kind, FILE_KIND_NONE); // nobody asked
+    assert_int_equal(info.kind, FILE_KIND_NONE); // chaos did not make it
     (void)snprintf(path, sizeof(path), "%s/staged/logs/arenas", test_folder);
     assert_int_equal(host_real()->api->path_mkdir(host_real(), path), ST_OK);
     assert_int_equal(ranks_run("staged", keys, 4, 2, "auto", 0, NULL), ST_OK);

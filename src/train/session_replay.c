@@ -6,8 +6,8 @@
 //   moved by one   share 1 share 2 share 0      the same weights, and the other's micro-batches
 //   the step       share 0 share 1 share 2
 //
-// Ranks that share experts compute their tokens together, so there a group of ranks takes the shares
-// of another group, rank by rank, and the experts of a rank meet the tokens of that group.
+// Ranks that share experts compute their tokens together, so there a group of ranks takes the
+// shares of another group, rank by rank, and the experts of a rank meet the tokens of that group.
 //
 // In each pass a rank hashes its own gradients before others add theirs (gradients_local.c), so
 // each share has three hashes of two ranks. If they differ, passes are repeated, with three ranks

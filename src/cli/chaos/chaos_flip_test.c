@@ -31,7 +31,7 @@ static void file_put(const char *name, const char *bytes)
     assert_int_equal(host_write_all(host_real(), path, bytes, (int64_t)strlen(bytes)), ST_OK);
 }
 
-// What rank 3 says of itself.
+// Writes the description that rank 3 gives of its memory.
 static void arena_put(pid_t process)
 {
     char out[2048];
