@@ -40,13 +40,20 @@ else
     done
 fi
 if [ -n "$night" ]; then
-    for flags in "--batch 1" "--batch 3" "--batch 2 --cache 32"; do
-        # shellcheck disable=SC2086
-        code "strict order, $flags" 0 on cuda "$trireme" generate "$models/llama_gqa" --tokenizer bytes --prompts prompts --json \
-            --strict --max-tokens 5 --seed 8 --precision fp32 $flags
-        tokens >>strict
+    cp prompts short
+    echo 'a prompt that is longer than the windows of sixteen, of ten and of eight tokens' >>prompts
+    for model in llama_gqa mistral_window gemma2 gpt_oss; do # the last three have windows
+        rm -f strict
+        for flags in "--batch 1" "--batch 3" "--batch 2 --cache 128"; do
+            # shellcheck disable=SC2086
+            code "strict order, $model, $flags" 0 on cuda "$trireme" generate "$models/$model" --tokenizer bytes \
+                --prompts prompts --json --strict --max-tokens 5 --seed 8 --precision fp32 $flags
+            tokens >>strict
+        done
+        same "is one" "$(sort strict | uniq -c | awk '{ print $1 % 3 }' | sort -u)" 0
+        same "of all prompts" "$(grep -c . strict)" 15
     done
-    same "is one" "$(sort strict | uniq -c | awk '{ print $1 }' | sort -u | tr '\n' ' ')" "3 6 "
+    mv short prompts
 fi
 cp prompts text
 FAKE_CUDA_MIB=1 code "a GPU that is too small" 3 on cuda "$trireme" eval "$models/gpt2" --tokenizer bytes --data text --seq 64 --batch 64

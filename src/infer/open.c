@@ -61,16 +61,6 @@ static void device_take(infer_core *c, const infer_options *o, const char **back
     }
 }
 
-// On a GPU tiles of keys begin where the window of a tile of queries does.
-static status strict_check(const infer_core *c)
-{
-    const bool is_gpu = strcmp(c->device, device_cuda.name) == 0;
-    if (!is_gpu || !c->strict || c->spec.windows == NULL) return ST_OK;
-    return fail(ST_UNSUPPORTED,
-                "strict mode with kernels.device = cuda: the bits of attention in windows depend "
-                "on how a text is cut there; leave out --strict");
-}
-
 status infer_core_begin(infer_core *c, const host *h, arena *a, const char *folder,
                         const infer_options *o)
 {
@@ -91,7 +81,6 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     if (folder != NULL) {
         TRY(model_spec_from_hf(h, a, folder, &c->spec));
         TRY(scores_check(c, folder, o->scores));
-        TRY(strict_check(c));
         TRY(infer_adapter_read(h, a, folder, o->adapter, &c->spec));
         return infer_adapters_begin(c, o);
     }

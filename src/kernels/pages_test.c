@@ -384,6 +384,68 @@ static void test_one_query_on_gpus(void **state)
     backend_runs_deinit(&cuda, 1);
 }
 
+// ---- strict order on GPUs -----------------------------------------------------------------------
+// Windows that begin within a tile of keys, of 32 and of 64.
+static const shape cuts[] = {
+    {37, 150, 16, 2, 1, 24, 45, DTYPE_F32, 5.0F, true, false, false},
+    {70, 200, 16, 2, 1, 24, 75, DTYPE_BF16, 0.0F, true, false, false},
+    {40, 140, 16, 1, 1, 72, 30, DTYPE_F16, 0.0F, false, false, false},
+};
+
+// The last `count` rows of each sequence.
+static kern_tensor last_rows(fixture *f, const kern_tensor *t, int64_t count)
+{
+    const int64_t rows = t->dims[0] / SEQUENCES, columns = t->dims[1];
+    const kern_tensor out = matrix(f, t->type, SEQUENCES * count, columns);
+    const int64_t bytes = columns * dtype_bytes(t->type);
+    for (int64_t i = 0; i < SEQUENCES * count; i++) {
+        const int64_t from = (i / count + 1) * rows - count + i % count;
+        memcpy((char *)out.data + i * bytes, (const char *)t->data + from * bytes, (size_t)bytes);
+    }
+    return out;
+}
+
+// A query has its bits among those before it, and alone.
+static void cut(fixture *f)
+{
+    static const int64_t counts[] = {1, 5, 34};
+    const int64_t width = (int64_t)f->s->kv_heads * f->s->dim;
+    kern_tensor k[2], v[2];
+    caches_fill(f, width, &k[0], &k[1]);
+    caches_fill(f, width, &v[0], &v[1]);
+    kern_call whole = attention_call(f);
+    whole.strict = true;
+    whole.in[1] = k[0];
+    whole.in[2] = v[0];
+    results_make(f, &whole);
+    run(f, &whole);
+    for (int64_t i = 0; i < COUNT_OF(counts); i++) {
+        kern_call part = whole, its = whole;
+        part.seq = counts[i];
+        part.in[0] = last_rows(f, &whole.in[0], counts[i]);
+        its.out[0] = last_rows(f, &whole.out[0], counts[i]);
+        its.out[1] = last_rows(f, &whole.out[1], counts[i]);
+        results_make(f, &part);
+        run(f, &part);
+        same_bits(&its, &part);
+    }
+}
+
+static void test_cuts_on_gpus(void **state)
+{
+    (void)state;
+    backend_run cuda;
+    backend_run_init(&cuda, &kern_backend_cuda, KERN_SCALAR, 1);
+    for (int64_t i = 0; i < COUNT_OF(cuts); i++) {
+        fixture f = {.s = &cuts[i], .kernels = &cuda.context};
+        check(arena_create("test", 0, &f.a));
+        tables_make(&f);
+        cut(&f);
+        arena_destroy(f.a);
+    }
+    backend_runs_deinit(&cuda, 1);
+}
+
 static void test_bits_of_plain_caches(void **state)
 {
     (void)state;
@@ -428,9 +490,8 @@ static void test_pages_of_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits_of_plain_caches),
-        cmocka_unit_test(test_values_on_gpus),
-        cmocka_unit_test(test_one_query_on_gpus),
+        cmocka_unit_test(test_bits_of_plain_caches), cmocka_unit_test(test_values_on_gpus),
+        cmocka_unit_test(test_one_query_on_gpus),    cmocka_unit_test(test_cuts_on_gpus),
         cmocka_unit_test(test_pages_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
