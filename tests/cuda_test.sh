@@ -160,6 +160,49 @@ if [ -n "${CUDA_NIGHT:-}" ]; then
 fi
 CUDA_VISIBLE_DEVICES=1 code "layout=auto" 0 gpu auto layout=auto train.steps=1
 says "takes one rank on the one GPU that it sees" out '^layout +1 rank '
+# Slurm's numbers are those of the host's device files.
+export FAKE_CUDA_GPUS=4 SLURM_JOB_ID=1
+SLURM_STEP_GPUS=1,3 LD_LIBRARY_PATH=$library code "Slurm's GPUs of a step" 0 "$trireme" doctor
+tr -s ' \n' ' ' <out >told
+says "are found by their numbers" told 'GPU 0: fake GPU 1, .*GPU 1: fake GPU 3, '
+SLURM_STEP_GPUS=2 CUDA_VISIBLE_DEVICES=0,1,2,3 code "a task's GPU among those of a variable" 0 gpu none --dry-run
+says "is chosen, and this is told" out 'CUDA_VISIBLE_DEVICES=0,1,2,3 shows 4 GPUs, and Slurm gave .* one of them, .*SLURM_STEP_GPUS=2'
+SLURM_STEP_GPUS=2 CUDA_VISIBLE_DEVICES=1 code "variables that contradict each other" 3 gpu none --dry-run
+says "are refused with the remedy" err 'Slurm gave this process GPU 2 .*CUDA_VISIBLE_DEVICES=1 shows /dev/nvidia1 alone.*unset CUDA_VISIBLE_DEVICES'
+FAKE_CUDA_GPUS=2 FAKE_NVML=first=4 SLURM_STEP_GPUS=4,5 CUDA_VISIBLE_DEVICES=0,1 code "a device cgroup, where numbers differ" 0 gpu none --dry-run
+says "has nothing to tell" out '^trireme '
+same "has nothing to choose" "$(grep -c 'Slurm gave' out)" 0
+FAKE_CUDA_GPUS=2 FAKE_NVML=first=4 SLURM_STEP_GPUS=0 code "GPUs that the cgroup hides" 3 gpu none --dry-run
+says "are named" err 'GPU 0 .*shows /dev/nvidia4,5 alone'
+SLURM_JOB_GPUS=0 SLURM_JOB_NUM_NODES=2 code "the script's GPUs on another node" 0 gpu none --dry-run
+same "mean nothing" "$(grep -c 'Slurm gave' out)" 0
+if [ -n "${CUDA_NIGHT:-}" ]; then
+    # by_slurm NAME GPUS-OF-RANK-0 GPUS-OF-RANK-1 KEYS...: two tasks of srun, whose GPU 3 has errors of its memory
+    by_slurm() {
+        local name=$1 given=("$2" "$3") pids= worst=0 port=$((20000 + RANDOM % 20000))
+        shift 3
+        for i in 0 1; do
+            SLURM_STEP_ID=0 SLURM_PROCID=$i SLURM_LOCALID=$i SLURM_NODEID=0 SLURM_NTASKS=2 SLURM_TASKS_PER_NODE=2 \
+                SLURM_JOB_NODELIST=here SLURM_STEP_GPUS=${given[$i]} FAKE_NVML=uncorrected=1,only=3 TRIREME_KEY=$dir/key \
+                TRIREME_ADDRESS=127.0.0.1:$port gpu "$name" layout.dp=2 "$@" >"$dir/rank.$i" 2>&1 &
+            pids+=" $!"
+        done
+        for pid in $pids; do wait "$pid" || worst=$?; done
+        cat "$dir"/rank.? >&2
+        return $worst
+    }
+    for given in "1 3 1" "1,3 1,3 1" "3 1 0"; do
+        for transport in auto peer; do
+            # shellcheck disable=SC2086
+            set -- $given
+            code "tasks with the GPUs $1 and $2, $transport" 0 by_slurm "slurm-$1-$transport" "$1" "$2" comm.transport=$transport
+            says "GPU 3 is that of rank $3" "slurm-$1-$transport/metrics.jsonl" "\"health\", \"rank\": $3,"
+            same "no other rank has it" "$(grep -o '"health", "rank": [01]' "slurm-$1-$transport/metrics.jsonl" | sort -u | grep -c .)" 1
+            same "has the bits of ranks that take GPUs in turn" "$(digest "slurm-$1-$transport")" "$(digest dp)"
+        done
+    done
+fi
+unset SLURM_JOB_ID
 unset FAKE_CUDA_GPUS
 FAKE_CUDA_GPUS=2 FAKE_CUDA_APART=1 code "GPUs that do not reach each other" 3 gpu apart layout.dp=2 comm.transport=peer
 says "are refused with the remedy" err 'set comm.transport = auto'

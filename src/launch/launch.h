@@ -50,6 +50,20 @@ typedef struct launch_place {
 // TRIREME_PORT override the coordinator's address, except under trireme's own launcher.
 NODISCARD status launch_detect(launch_lookup lookup, void *context, launch_place *out);
 
+// The GPUs of this node that Slurm gave to this process, by the numbers of their device files,
+// which neither CUDA_VISIBLE_DEVICES nor a device cgroup changes.
+enum { LAUNCH_GPUS_MAX = 64 };
+typedef struct launch_gpus {
+    const char *variable; // that names them
+    const char *list;     // its value, borrowed
+    int numbers[LAUNCH_GPUS_MAX];
+    int count;      // 0: Slurm says nothing about them
+    int local_rank; // of this task on its node; 0: it is alone
+} launch_gpus;
+
+// A list that names no numbers is as good as none: it is that of a site without device files.
+void launch_gpus_of_slurm(launch_lookup lookup, void *context, launch_gpus *out);
+
 // Expands "n[1-2,5]" to n1, n2, n5, in order; several brackets and lists are allowed. More than
 // `limit` names or a malformed list give ST_CONFIG.
 NODISCARD status launch_hosts(arena *a, const char *list, int64_t limit, file_names *out);

@@ -2,6 +2,7 @@
 // each GPU as NVML tells it.
 #include "cli/doctor/doctor.h"
 #include "cli/gpu_text.h"
+#include "cli/gpus.h"
 #include "device/cuda/cublaslt.h"
 #include "kernels/kernels.h"
 
@@ -107,9 +108,20 @@ static bool driver_sees_gpu(void)
     return sees;
 }
 
+// Takes the GPUs that Slurm chose, before the driver is loaded.
+static status slurm_find(const doctor *d, doctor_finding *f)
+{
+    const char *said = NULL;
+    if (cli_gpus_show(d->cli, 0, &said) != ST_OK) {
+        return doctor_costs(d, f, DOCTOR_FAIL, "%s", error_last()->text);
+    }
+    return said != NULL ? doctor_found(d, f, "%s", said) : ST_OK;
+}
+
 status doctor_cuda(const doctor *d, doctor_finding *f)
 {
     char version[256];
+    TRY(slurm_find(d, f));
     const int devices = doctor_entries("/dev", "nvidia");
     if (devices == 0 && !driver_sees_gpu()) {
         TRY(doctor_found(d, f, "no device"));

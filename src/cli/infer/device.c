@@ -1,6 +1,8 @@
 // Two keys of a run, kernels.device and kernels.graphs, for commands that have no run.
 #include "cli/infer/device.h"
 
+#include "cli/gpus.h"
+
 #include <string.h>
 
 static const char *const names[] = {"kernels.device", "kernels.graphs"};
@@ -29,7 +31,17 @@ status cli_device_find(cli_context *cli, const cli_call *call, const char *comma
     TRY(arena_new(cli->a, 1, out));
     TRY(config_load(cli->h, cli->a, &run_config_table, NULL, call->keys, call->key_count, *out,
                     &c));
-    return cli_device_check(*out, c);
+    TRY(cli_device_check(*out, c));
+    return cli_device_show(cli, *out);
+}
+
+status cli_device_show(cli_context *cli, const run_config *r)
+{
+    const char *said = NULL;
+    if (r->kernels.device != RUN_DEVICE_CUDA) return ST_OK;
+    TRY(cli_gpus_show(cli, 0, &said));
+    if (said != NULL) cli_warn(cli, "%s", said);
+    return ST_OK;
 }
 
 status cli_device_check(const run_config *r, const config *c)

@@ -13,8 +13,10 @@ NODISCARD status cli_device_find(cli_context *cli, const cli_call *call, const c
                                  run_config **out);
 // The rule between them: there are graphs on GPUs only.
 NODISCARD status cli_device_check(const run_config *r, const config *c);
-// Sets the options of the device. A run's own strict mode holds on CPUs only; --strict on a GPU is
-// refused when a model with attention windows opens. strict: what the run says.
+// Shows the driver the GPUs that Slurm gave to this process, before it is loaded, and says so.
+NODISCARD status cli_device_show(cli_context *cli, const run_config *r);
+// Sets the options of the device. A run's own strict mode holds on CPUs only; --strict holds on a
+// GPU too. strict: what the run says.
 void cli_device_set(const run_config *r, bool strict, infer_options *options);
 
 #endif

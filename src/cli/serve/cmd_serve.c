@@ -408,6 +408,7 @@ static status run(cli_context *cli, const cli_call *call)
     launch_place place;
     TRY(cli_model_find(cli, operand, &v.model));
     TRY(cli_serve_layout(cli, call, &v.model, v.f->strict, &v.layout));
+    TRY(cli_device_show(cli, v.layout));
     const int64_t ranks = v.layout->layout.tp;
     if (ranks == 1) return serve_as(&v, operand, 0);
     TRY(cli_ranks_place(&place));

@@ -2,6 +2,7 @@
 #include "base/fault.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
+#include "cli/gpus.h"
 #include "cli/plan/plan.h"
 #include "cli/run_folder.h"
 #include "cli/train/adapters.h"
@@ -458,6 +459,19 @@ static status adapters_train(cli_context *cli, const train_flags *f, const sourc
     return cli_adapters_train(cli, &order, r);
 }
 
+// Shows the driver the GPUs that Slurm gave to this process.
+static status gpus_show(cli_context *cli, const train_flags *f, const run_config *r,
+                        const launch_place *place)
+{
+    const char *said = NULL;
+    if (r->kernels.device != RUN_DEVICE_CUDA) return ST_OK;
+    const bool reach = r->comm.transport == RUN_TRANSPORT_PEER;
+    TRY(cli_gpus_show(cli, reach ? place->local_ranks : 0, &said));
+    const bool tells = said != NULL && !f->quiet && r->log.format != RUN_LOG_JSON;
+    if (tells) cli_print(cli, "note     %s\n", said);
+    return ST_OK;
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const train_flags *f = call->flags;
@@ -472,6 +486,7 @@ static status run(cli_context *cli, const cli_call *call)
     training t = {.cli = cli, .s = &s, .f = f};
     if (place.post_fd >= 0) return cli_live_rank(cli, &place, train_epoch, train_spare_run, &t);
     TRY(source_read(cli, &s, &written));
+    TRY(gpus_show(cli, f, written, &place));
     if (written->adapter.files.count > 0) return adapters_train(cli, f, &s, &place, written);
     const launch_place *started = place.ranks > 1 ? &place : NULL;
     TRY(layout_find(cli, started, written, &s));

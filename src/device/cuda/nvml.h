@@ -36,6 +36,8 @@ enum {
     X(by_uuid, nvmlDeviceGetHandleByUUID, (const char *uuid, nvml_device *out))                 \
     X(is_slice, nvmlDeviceIsMigDeviceHandle, (nvml_device d, unsigned *out))                    \
     X(name, nvmlDeviceGetName, (nvml_device d, char *out, unsigned bytes))                      \
+    X(uuid, nvmlDeviceGetUUID, (nvml_device d, char *out, unsigned bytes))                      \
+    X(minor, nvmlDeviceGetMinorNumber, (nvml_device d, unsigned *out))                          \
     X(memory, nvmlDeviceGetMemoryInfo, (nvml_device d, nvml_memory * out))                      \
     X(clock, nvmlDeviceGetClockInfo, (nvml_device d, int which, unsigned *out))                 \
     X(clock_most, nvmlDeviceGetMaxClockInfo, (nvml_device d, int which, unsigned *out))         \
