@@ -14,22 +14,33 @@
 
 enum { BWD_SIDE = 32, BWD_TILES = BWD_SIDE / 8 };
 
-// Products of 16 rows of a tile with 32 rows of another: scores, or dp.
+// Adds the products of 16 columns from k on.
+DEV_INLINE void bwd_product_part(dev_half type, int dim, const char *rows, const char *others,
+                                 int k, float out[BWD_TILES][4])
+{
+    uint32_t a[4], b[4];
+    tile_load_a(dim, rows, mma_warp_row(), k, a);
+    DEV_UNROLL
+    for (int n = 0; n < BWD_TILES; n += 2) {
+        tile_load_b(dim, others, n * 8, k, b);
+        dev_mma(type, out[n], a, b);
+        dev_mma(type, out[n + 1], a, b + 2);
+    }
+}
+
+// Products of 16 rows of a tile with 32 rows of another: scores, or dp. Beside the sums of more than
+// 128 columns no registers are left for operands that are loaded early: that loop is rolled.
 DEV_INLINE void bwd_product(dev_half type, int dim, const char *rows, const char *others,
                             float out[BWD_TILES][4])
 {
     DEV_UNROLL
     for (int i = 0; i < BWD_TILES * 4; i++) out[i / 4][i % 4] = 0.0f;
-    DEV_UNROLL
-    for (int k = 0; k < dim; k += 16) {
-        uint32_t a[4], b[4];
-        tile_load_a(dim, rows, mma_warp_row(), k, a);
+    if (dim > 128) {
+        DEV_ROLLED
+        for (int k = 0; k < dim; k += 16) bwd_product_part(type, dim, rows, others, k, out);
+    } else {
         DEV_UNROLL
-        for (int n = 0; n < BWD_TILES; n += 2) {
-            tile_load_b(dim, others, n * 8, k, b);
-            dev_mma(type, out[n], a, b);
-            dev_mma(type, out[n + 1], a, b + 2);
-        }
+        for (int k = 0; k < dim; k += 16) bwd_product_part(type, dim, rows, others, k, out);
     }
 }
 
@@ -52,11 +63,10 @@ DEV_INLINE void bwd_add(dev_half type, int dim, float left[BWD_TILES][4], const 
 }
 
 // Turns a score and dp into p and ds of one pair. numbers: lse (times log2 e) and delta of the
-// query.
-DEV_INLINE void bwd_pair(const cuda_attention_args *a, const dev_span *s, int64_t head, int64_t t,
-                         int64_t key, const float numbers[2], bool sees, float *score, float *dp)
+// query; keep: the factor of dropout.
+DEV_INLINE void bwd_pair(const cuda_attention_args *a, float keep, const float numbers[2],
+                         bool sees, float *score, float *dp)
 {
-    const float keep = a->dropout > 0.0f && sees ? dev_keep(a, s, head, t, key) : 1.0f;
     float slope = 1.0f, x = *score * (a->scale * MMA_LOG2_E);
     if (a->cap > 0.0f) {
         const float capped = dev_capped(a->cap, *score * a->scale);
@@ -68,12 +78,15 @@ DEV_INLINE void bwd_pair(const cuda_attention_args *a, const dev_span *s, int64_
     *score = p * keep;
 }
 
-// `column`: the one of the two that goes along columns.
-DEV_INLINE bool bwd_sees(const cuda_attention_args *a, const dev_span *s, const mma_bounds *b,
-                         int r, int64_t column, int64_t t, int64_t key)
+DEV_INLINE float bwd_keep(float factor, const mma_masks *m, int i)
 {
-    if (!mma_sees(b, r, column)) return false;
-    return a->documents.data == NULL || dev_same_document(a, s, s->shift + t, key);
+    return mma_bit(m->kept, i) ? factor : 0.0f;
+}
+
+// The factor of what dropout keeps.
+DEV_INLINE float bwd_factor(const cuda_attention_args *a)
+{
+    return a->dropout > 0.0f ? 1.0f / (1.0f - a->dropout) : 1.0f;
 }
 
 // lse (times log2 e) and delta of a query. A query that is not there has zeros.
@@ -105,10 +118,11 @@ DEV_INLINE void bwd_queries(dev_half type, int dim, int wide, const cuda_attenti
     const dev_span s = dev_span_of(a, dev_block(2));
     const int64_t first = (dev_blocks(0) - 1 - dev_block(0)) * MMA_ROWS, t = first + mma_warp_row();
     const int64_t head = dev_block(1), kv = head / (a->heads / a->kv_heads);
-    const int64_t begin = dev_keys_begin(a, &s, first) / BWD_SIDE * BWD_SIDE;
-    const int64_t end = dev_keys_end(a, &s, first, dev_min(MMA_ROWS, a->seq - first));
+    const int begin = (int)(dev_keys_begin(a, &s, first) / BWD_SIDE * BWD_SIDE);
+    const int end = (int)dev_keys_end(a, &s, first, dev_min(MMA_ROWS, a->seq - first));
     const char *const rows[2] = {shared, shared + MMA_ROWS * dim * 2};
     const mma_bounds bounds = mma_keys_of(a, &s, t);
+    const float keep = bwd_factor(a);
     float numbers[2][2];
     bwd_numbers(a, &s, head, t + mma_lane_row(0), numbers[0]);
     bwd_numbers(a, &s, head, t + mma_lane_row(1), numbers[1]);
@@ -119,8 +133,8 @@ DEV_INLINE void bwd_queries(dev_half type, int dim, int wide, const cuda_attenti
     bwd_copy(a, &a->k, &a->v, dim, wide, BWD_SIDE, s.key_begin + begin, s.key_count - begin, kv,
              stages);
     dev_copy_async_commit();
-    for (int64_t key = begin, n = 0; key < end; key += BWD_SIDE, n++) {
-        const char *stage = stages + n % 2 * stage_bytes;
+    for (int key = begin, n = 0; key < end; key += BWD_SIDE, n ^= 1) {
+        const char *stage = stages + n * stage_bytes;
         const char *const others[2] = {stage, stage + BWD_SIDE * dim * 2};
         float p[BWD_TILES][4], ds[BWD_TILES][4];
         dev_copy_async_wait(0);
@@ -128,17 +142,17 @@ DEV_INLINE void bwd_queries(dev_half type, int dim, int wide, const cuda_attenti
         if (key + BWD_SIDE < end) {
             const int64_t next = key + BWD_SIDE;
             bwd_copy(a, &a->k, &a->v, dim, wide, BWD_SIDE, s.key_begin + next, s.key_count - next,
-                     kv, stages + (n + 1) % 2 * stage_bytes);
+                     kv, stages + (n ^ 1) * stage_bytes);
         }
         dev_copy_async_commit();
+        const mma_masks masks = mma_masks_of(a, head, false, BWD_TILES, t, key);
         bwd_product(type, dim, rows[0], others[0], p);
         bwd_product(type, wide, rows[1], others[1], ds);
         DEV_UNROLL
         for (int i = 0; i < BWD_TILES * 4; i++) {
-            const int64_t query = t + mma_lane_row(i % 4 / 2);
-            const int64_t at = key + mma_lane_column(i / 4) + i % 2;
-            bwd_pair(a, &s, head, query, at, numbers[i % 4 / 2],
-                     bwd_sees(a, &s, &bounds, i % 4 / 2, at, query, at), &p[i / 4][i % 4],
+            const int at = key + mma_lane_column(i / 4) + i % 2;
+            bwd_pair(a, bwd_keep(keep, &masks, i), numbers[i % 4 / 2],
+                     mma_sees(&bounds, i % 4 / 2, at) && mma_bit(masks.seen, i), &p[i / 4][i % 4],
                      &ds[i / 4][i % 4]);
         }
         bwd_add(type, dim, ds, others[0], dq);
@@ -153,13 +167,13 @@ DEV_INLINE void bwd_queries(dev_half type, int dim, int wide, const cuda_attenti
 // ---- keys and values ----------------------------------------------------------------------------
 // The tiles of queries of all heads that share the keys, one after the other.
 typedef struct bwd_walk {
-    int64_t begin, tiles, group; // first query; tiles of a head; heads
+    int begin, tiles, group; // first query; tiles of a head; heads
 } bwd_walk;
 
 DEV_INLINE void bwd_copy_queries(const cuda_attention_args *a, const dev_span *s, int dim, int wide,
-                                 const bwd_walk *w, int64_t n, int64_t kv, char *to)
+                                 const bwd_walk *w, int n, int kv, char *to)
 {
-    const int64_t head = kv * w->group + n / w->tiles, t = w->begin + n % w->tiles * BWD_SIDE;
+    const int head = kv * w->group + n / w->tiles, t = w->begin + n % w->tiles * BWD_SIDE;
     bwd_copy(a, &a->q, &a->dy, dim, wide, BWD_SIDE, s->query_begin + t, a->seq - t, head, to);
     float *numbers = (float *)(void *)(to + BWD_SIDE * (dim + wide) * 2);
     if (dev_thread() < BWD_SIDE) {
@@ -174,14 +188,15 @@ DEV_INLINE void bwd_keys(dev_half type, int dim, int wide, const cuda_attention_
     char *shared = (char *)dev_shared(), *stages = shared + MMA_ROWS * (dim + wide) * 2;
     const int stage_bytes = BWD_SIDE * (dim + wide) * 2 + BWD_SIDE * 8;
     const dev_span s = dev_span_of(a, dev_block(2));
-    const int64_t first = dev_block(0) * MMA_ROWS, key = first + mma_warp_row(), kv = dev_block(1);
-    const int64_t end = dev_queries_end(a, &s, first, MMA_ROWS);
+    const int64_t first = dev_block(0) * MMA_ROWS, key = first + mma_warp_row();
+    const int end = (int)dev_queries_end(a, &s, first, MMA_ROWS), kv = (int)dev_block(1);
     const char *const rows[2] = {shared, shared + MMA_ROWS * dim * 2};
     const mma_bounds bounds = mma_queries_of(a, &s, key);
+    const float keep = bwd_factor(a);
     bwd_walk w;
-    w.begin = dev_queries_begin(a, &s, first) / BWD_SIDE * BWD_SIDE;
+    w.begin = (int)(dev_queries_begin(a, &s, first) / BWD_SIDE * BWD_SIDE);
     w.tiles = end > w.begin ? (end - w.begin + BWD_SIDE - 1) / BWD_SIDE : 0;
-    w.group = a->heads / a->kv_heads;
+    w.group = (int)(a->heads / a->kv_heads);
     DEV_UNROLL
     for (int i = 0; dk != NULL && i < dim / 2; i++) dk[i / 4][i % 4] = 0.0f;
     DEV_UNROLL
@@ -190,11 +205,11 @@ DEV_INLINE void bwd_keys(dev_half type, int dim, int wide, const cuda_attention_
              shared);
     if (w.tiles > 0) bwd_copy_queries(a, &s, dim, wide, &w, 0, kv, stages);
     dev_copy_async_commit();
-    for (int64_t n = 0; n < w.tiles * w.group; n++) {
+    for (int n = 0; n < w.tiles * w.group; n++) {
         const char *stage = stages + n % 2 * stage_bytes;
         const char *const others[2] = {stage, stage + BWD_SIDE * dim * 2};
         const float *numbers = (const float *)(const void *)(stage + BWD_SIDE * (dim + wide) * 2);
-        const int64_t head = kv * w.group + n / w.tiles, t = w.begin + n % w.tiles * BWD_SIDE;
+        const int head = kv * w.group + n / w.tiles, t = w.begin + n % w.tiles * BWD_SIDE;
         float p[BWD_TILES][4], ds[BWD_TILES][4] = {{0.0f}};
         dev_copy_async_wait(0);
         dev_barrier();
@@ -202,14 +217,14 @@ DEV_INLINE void bwd_keys(dev_half type, int dim, int wide, const cuda_attention_
             bwd_copy_queries(a, &s, dim, wide, &w, n + 1, kv, stages + (n + 1) % 2 * stage_bytes);
         }
         dev_copy_async_commit();
+        const mma_masks masks = mma_masks_of(a, head, true, BWD_TILES, key, t);
         bwd_product(type, dim, rows[0], others[0], p);
         if (dk != NULL) bwd_product(type, wide, rows[1], others[1], ds);
         DEV_UNROLL
         for (int i = 0; i < BWD_TILES * 4; i++) {
             const int column = mma_lane_column(i / 4) + i % 2;
-            const int64_t at = key + mma_lane_row(i % 4 / 2);
-            bwd_pair(a, &s, head, t + column, at, numbers + 2 * column,
-                     bwd_sees(a, &s, &bounds, i % 4 / 2, t + column, t + column, at),
+            bwd_pair(a, bwd_keep(keep, &masks, i), numbers + 2 * column,
+                     mma_sees(&bounds, i % 4 / 2, t + column) && mma_bit(masks.seen, i),
                      &p[i / 4][i % 4], &ds[i / 4][i % 4]);
         }
         if (dv != NULL) bwd_add(type, wide, p, others[1], dv);

@@ -23,40 +23,51 @@ DEV_INLINE void mma_copy_keys(const cuda_attention_args *a, const dev_span *s, i
               to + MMA_KEYS * dim * 2);
 }
 
-// Products of 16 queries and 64 keys. q: the queries in registers, or NULL: they are in the tile.
+// Adds the products of 16 columns of 16 queries and 64 keys.
+DEV_INLINE void mma_product(dev_half type, int dim, const uint32_t a[4], const char *keys, int k,
+                            float p[MMA_TILES][4])
+{
+    DEV_UNROLL
+    for (int n = 0; n < MMA_TILES; n += 2) {
+        uint32_t b[4];
+        tile_load_b(dim, keys, n * 8, k, b);
+        dev_mma(type, p[n], a, b);
+        dev_mma(type, p[n + 1], a, b + 2);
+    }
+}
+
+// Products of 16 queries and 64 keys. q: the queries in registers, or NULL: they are in the tile,
+// and a rolled loop does not load more of them than it multiplies, as there is no register left.
 DEV_INLINE void mma_products(dev_half type, int dim, uint32_t (*q)[4], const char *queries,
                              const char *keys, float p[MMA_TILES][4])
 {
     DEV_UNROLL
     for (int i = 0; i < MMA_TILES * 4; i++) p[i / 4][i % 4] = 0.0f;
-    DEV_UNROLL
+    if (q != NULL) {
+        DEV_UNROLL
+        for (int k = 0; k < dim / 16; k++) mma_product(type, dim, q[k], keys, k * 16, p);
+        return;
+    }
+    DEV_ROLLED
     for (int k = 0; k < dim / 16; k++) {
         uint32_t a[4];
-        if (q == NULL) tile_load_a(dim, queries, mma_warp_row(), k * 16, a);
-        DEV_UNROLL
-        for (int n = 0; n < MMA_TILES; n += 2) {
-            uint32_t b[4];
-            tile_load_b(dim, keys, n * 8, k * 16, b);
-            dev_mma(type, p[n], q != NULL ? q[k] : a, b);
-            dev_mma(type, p[n + 1], q != NULL ? q[k] : a, b + 2);
-        }
+        tile_load_a(dim, queries, mma_warp_row(), k * 16, a);
+        mma_product(type, dim, a, keys, k * 16, p);
     }
 }
 
 // Products become scores, times log2 e; -infinity where a key is not seen.
-DEV_INLINE void mma_scores(const cuda_attention_args *a, const dev_span *s, int64_t t, int64_t key,
-                           const mma_bounds *bounds, float p[MMA_TILES][4])
+DEV_INLINE void mma_scores(const cuda_attention_args *a, const dev_span *s, int64_t t, int key,
+                           const mma_bounds *bounds, uint32_t seen, float p[MMA_TILES][4])
 {
     const float scale = a->scale * MMA_LOG2_E;
     const bool sees_all = mma_sees_all(a, s, t, 16, key, MMA_KEYS);
-    const bool has_documents = a->documents.data != NULL;
     DEV_UNROLL
     for (int n = 0; n < MMA_TILES; n++) {
         DEV_UNROLL
         for (int i = 0; i < 4; i++) {
-            const int64_t query = t + mma_lane_row(i / 2), at = key + mma_lane_column(n) + i % 2;
-            bool sees = sees_all || mma_sees(bounds, i / 2, at);
-            if (has_documents && sees) sees = dev_same_document(a, s, s->shift + query, at);
+            const int at = key + mma_lane_column(n) + i % 2;
+            const bool sees = sees_all || (mma_sees(bounds, i / 2, at) && mma_bit(seen, 4 * n + i));
             if (a->cap > 0.0f) {
                 p[n][i] = dev_capped(a->cap, p[n][i] * a->scale) * MMA_LOG2_E;
             } else {
@@ -100,18 +111,12 @@ DEV_INLINE void mma_softmax(int dim, mma_state *state, float p[MMA_TILES][4], fl
     }
 }
 
-DEV_INLINE void mma_drop(const cuda_attention_args *a, const dev_span *s, int64_t head, int64_t t,
-                         int64_t key, float p[MMA_TILES][4])
+DEV_INLINE void mma_drop(const cuda_attention_args *a, uint32_t kept, float p[MMA_TILES][4])
 {
+    const float factor = 1.0f / (1.0f - a->dropout);
     if (!(a->dropout > 0.0f)) return;
     DEV_UNROLL
-    for (int n = 0; n < MMA_TILES; n++) {
-        DEV_UNROLL
-        for (int i = 0; i < 4; i++) {
-            p[n][i] *=
-                dev_keep(a, s, head, t + mma_lane_row(i / 2), key + mma_lane_column(n) + i % 2);
-        }
-    }
+    for (int i = 0; i < MMA_TILES * 4; i++) p[i / 4][i % 4] *= mma_bit(kept, i) ? factor : 0.0f;
 }
 
 DEV_INLINE void mma_values(dev_half type, int dim, const char *values, float p[MMA_TILES][4],
@@ -141,8 +146,9 @@ DEV_INLINE void mma_forward(dev_half type, int dim, int wide, const cuda_attenti
     // The last queries see the most keys: their blocks start first.
     const int64_t first = (dev_blocks(0) - 1 - dev_block(0)) * MMA_ROWS, t = first + mma_warp_row();
     const int64_t head = dev_block(1), kv = head / (a->heads / a->kv_heads);
-    const int64_t begin = dev_keys_begin(a, &s, first) / MMA_KEYS * MMA_KEYS;
-    const int64_t end = dev_keys_end(a, &s, first, dev_min(MMA_ROWS, a->seq - first));
+    // Places of keys are 32-bit numbers (rows_attention.c), which take fewer registers.
+    const int begin = (int)(dev_keys_begin(a, &s, first) / MMA_KEYS * MMA_KEYS);
+    const int end = (int)dev_keys_end(a, &s, first, dev_min(MMA_ROWS, a->seq - first));
     const mma_bounds bounds = mma_keys_of(a, &s, t);
     mma_state state = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     DEV_UNROLL
@@ -151,24 +157,25 @@ DEV_INLINE void mma_forward(dev_half type, int dim, int wide, const cuda_attenti
               head * a->head_dim, a->head_dim, shared);
     mma_copy_keys(a, &s, dim, wide, begin, kv, stages);
     dev_copy_async_commit();
-    for (int64_t key = begin, n = 0; key < end; key += MMA_KEYS, n++) {
-        const char *stage = stages + n % 2 * stage_bytes;
+    for (int key = begin, n = 0; key < end; key += MMA_KEYS, n ^= 1) {
+        const char *stage = stages + n * stage_bytes;
         float p[MMA_TILES][4];
         dev_copy_async_wait(0);
         dev_barrier();
-        if (n == 0 && q != NULL) {
+        if (key == begin && q != NULL) {
             DEV_UNROLL
             for (int k = 0; k < dim / 16; k++)
                 tile_load_a(dim, shared, mma_warp_row(), k * 16, q[k]);
         }
         if (key + MMA_KEYS < end) {
-            mma_copy_keys(a, &s, dim, wide, key + MMA_KEYS, kv, stages + (n + 1) % 2 * stage_bytes);
+            mma_copy_keys(a, &s, dim, wide, key + MMA_KEYS, kv, stages + (n ^ 1) * stage_bytes);
         }
         dev_copy_async_commit();
+        const mma_masks masks = mma_masks_of(a, head, false, MMA_TILES, t, key);
         mma_products(type, dim, q, shared, stage, p);
-        mma_scores(a, &s, t, key, &bounds, p);
+        mma_scores(a, &s, t, key, &bounds, masks.seen, p);
         mma_softmax(wide, &state, p, out);
-        mma_drop(a, &s, head, t, key, p);
+        mma_drop(a, masks.kept, p);
         mma_values(type, wide, stage + MMA_KEYS * dim * 2, p, out);
     }
     dev_copy_async_wait(0);

@@ -77,9 +77,67 @@ DEV_INLINE mma_bounds mma_queries_of(const cuda_attention_args *a, const dev_spa
     return b;
 }
 
-DEV_INLINE bool mma_sees(const mma_bounds *b, int r, int64_t column)
+DEV_INLINE bool mma_sees(const mma_bounds *b, int r, int column)
 {
     return column >= b->low[r] && column <= b->high[r];
+}
+
+// Documents and dropout of a lane's numbers in tiles of eight columns: bit 4 n + 2 r + i is that of
+// column i of its row r in tile n. `row`: the warp's first one; `column`: that of the first tile.
+// They are functions, called before the products of a tile: when they were called for each number,
+// the sums on their way went to memory and back around every call.
+DEV_CALLED uint32_t mma_same_documents(const cuda_attention_args *a, bool rows_are_keys, int tiles,
+                                       int64_t row, int64_t column)
+{
+    const dev_span s = dev_span_of(a, dev_block(2)); // the caller's stays in registers
+    const mma_bounds b = rows_are_keys ? mma_queries_of(a, &s, row) : mma_keys_of(a, &s, row);
+    uint32_t seen = 0;
+    DEV_ROLLED
+    for (int i = 0; i < 4 * tiles; i++) {
+        const int64_t own = row + mma_lane_row(i % 4 / 2);
+        const int64_t at = column + mma_lane_column(i / 4) + i % 2;
+        const int64_t query = rows_are_keys ? at : own, key = rows_are_keys ? own : at;
+        if (!mma_sees(&b, i % 4 / 2, (int)at)) continue;
+        seen |= (dev_same_document(a, &s, s.shift + query, key) ? 1u : 0u) << i;
+    }
+    return seen;
+}
+
+DEV_CALLED uint32_t mma_kept(const cuda_attention_args *a, int64_t head, bool rows_are_keys,
+                             int tiles, int64_t row, int64_t column)
+{
+    const dev_span s = dev_span_of(a, dev_block(2));
+    uint32_t kept = 0;
+    DEV_ROLLED
+    for (int i = 0; i < 4 * tiles; i++) {
+        const int64_t own = row + mma_lane_row(i % 4 / 2);
+        const int64_t at = column + mma_lane_column(i / 4) + i % 2;
+        const float factor =
+            dev_keep(a, &s, head, rows_are_keys ? at : own, rows_are_keys ? own : at);
+        kept |= (factor > 0.0f ? 1u : 0u) << i;
+    }
+    return kept;
+}
+
+// What holds for a tile; without documents and dropout all bits are set.
+typedef struct mma_masks {
+    uint32_t seen, kept;
+} mma_masks;
+
+DEV_INLINE mma_masks mma_masks_of(const cuda_attention_args *a, int64_t head, bool rows_are_keys,
+                                  int tiles, int64_t row, int64_t column)
+{
+    mma_masks m = {0xffffffffu, 0xffffffffu};
+    if (a->documents.data != NULL) {
+        m.seen = mma_same_documents(a, rows_are_keys, tiles, row, column);
+    }
+    if (a->dropout > 0.0f) m.kept = mma_kept(a, head, rows_are_keys, tiles, row, column);
+    return m;
+}
+
+DEV_INLINE bool mma_bit(uint32_t mask, int i)
+{
+    return (mask >> i & 1u) != 0;
 }
 
 // Writes 16 rows of sums of a head of `columns`, times a factor for each of a lane's two rows,

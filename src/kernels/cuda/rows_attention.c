@@ -81,6 +81,8 @@ static mma_tiles mma_tiles_of(const kern_context *context, cuda_attention_args *
     static const mma_tiles all[] = {{64, 64, 0}, {128, 128, 0}, {192, 128, 0}, {256, 256, 0}};
     const cuda_view *views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
     a->aligned = 1;
+    // Places of keys and queries are 32-bit numbers.
+    if (a->seq > INT32_MAX / 4 || a->keys > INT32_MAX / 4) return (mma_tiles){0};
     if (a->cp_ways > 1 || a->shards > 0 || a->pages.data != NULL) return (mma_tiles){0};
     for (int64_t i = 0; i < COUNT_OF(views); i++) {
         if (views[i]->data == NULL) continue;
