@@ -25,10 +25,13 @@ for at in "$a tra$$ 1" "$b trb$$ 2"; do
     set -- $at
     ip -n "$1" addr add 10.213.7."$3"/24 dev "$2" && ip -n "$1" link set "$2" up && ip -n "$1" link set lo up
 done
-for _ in $(seq 100); do # the kernel takes up to a second to see that both ends are up
-    ip -n $a -o link show tra$$ | grep -q "state UP" && ip -n $b -o link show trb$$ | grep -q "state UP" && break
-    sleep 0.05
-done
+cables_up() { # the kernel takes up to a second to see that both ends are up
+    for _ in $(seq 100); do
+        ip -n $a -o link show tra$$ | grep -q "state UP" && ip -n $b -o link show trb$$ | grep -q "state UP" && break
+        sleep 0.05
+    done
+}
+cables_up
 head -c 32 /dev/urandom >key
 chmod 600 key
 keys="model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn_dim=128 train.seq=64
@@ -52,10 +55,11 @@ on_host() {
         done
         exit $worst' rank "$@"
 }
-# on_both NAME CODE RANKS-EACH COMMAND...
+# on_both NAME CODE RANKS-EACH COMMAND...: CODE is one of both hosts, or "CODE CODE"
 on_both() {
     local name=$1 expected=$2 each=$3
     shift 3
+    [[ $expected == *" "* ]] || expected+=" $expected"
     free_port
     on_host $b node-b "$each" "$each" $((2 * each)) "$@" &
     local other=$!
@@ -65,11 +69,11 @@ on_both() {
     local got_b=$?
     cat node-a.* >out
     cat node-b.* >err
-    same "$name: exit codes" "$got $got_b" "$expected $expected"
+    same "$name: exit codes" "$got $got_b" "$expected"
 }
 
-cut_when_under_way() { # the cable, in the middle of a run
-    soon $$ grep -q "^step" node-a.0
+cut_when_under_way() { # [STEP]: the cable, in the middle of a run, or at a step of this pattern
+    soon $$ grep -qE "^step +${1:-}" node-a.0
     ip -n $b link set trb$$ down
 }
 # Hosts with GPUs (tests/cuda_hosts_night.sh): their data goes through the memory of the hosts or by NCCL, the rest by
@@ -99,6 +103,47 @@ if [ -n "${HOSTS_GPUS:-}" ]; then
     on_both "GPUs of hosts do not read each other's memory" 0 1 "$dir/bin/trireme" train demo run.dir="$dir/peer" $keys \
         layout.dp=2 comm.transport=peer
     same "peer: the digest through the hosts" "$(digest peer)" "$(digest staged)"
+    on_both "resilience.mode=restart, for ranks that this program starts" 3 1 "$dir/bin/trireme" train demo run.dir="$dir/no" \
+        $keys layout.dp=2 resilience.mode=restart
+    says "says what to take on several hosts" out 'let torchrun restart the job'
+    # After a loss all ranks end, and the same command, which a batch system gives again, goes on from the last
+    # checkpoint. The cable is cut, and put back, or the rank of the second host is killed.
+    kill_when_under_way() { # RUN: the youngest process there; with a launcher, one of its ranks
+        soon $$ grep -q '"step": 1[2-9],.*loss' "$1/metrics.jsonl"
+        local youngest=
+        for pid in $(processes "run.dir=$dir/$1" | awk -v program="$dir/bin/trireme" '$3 == program || $3 ~ /exe$/ { print $1 }' | sort -n); do
+            [ "$(ip netns identify "$pid" 2>/dev/null)" = $b ] && youngest=$pid
+        done
+        kill -9 "$youngest"
+    }
+    lost="layout.dp=2 layout.zero=1 train.steps=40 checkpoint.every=5 log.every=1"
+    gpus "an undisturbed run" undisturbed $lost
+    for transport in auto nccl; do
+        for run in killed cut; do
+            rm -f node-*
+            if [ $run = killed ]; then kill_when_under_way killed-$transport & else cut_when_under_way '1[2-9]/' & fi
+            fault=$! expected=7
+            [ $run = cut ] || expected="7 137"
+            on_both "$run, $transport" "$expected" 1 "$dir/bin/trireme" train demo run.dir="$dir/$run-$transport" $keys $lost \
+                comm.transport=$transport
+            wait $fault
+            ip -n $b link set trb$$ up
+            ip -n $b addr add 10.213.7.2/24 dev trb$$ 2>/dev/null
+            cables_up
+            gpus "$run, $transport: the same command" $run-$transport $lost comm.transport=$transport
+            says "$run, $transport: goes on from a checkpoint" out "^start +.continued after step [1-9]"
+            same "$run, $transport: the digest of an undisturbed run" "$(digest $run-$transport)" "$(digest undisturbed)"
+        done
+    done
+    # resilience.mode=live replaces the killed rank.
+    rm -f node-*
+    kill_when_under_way live &
+    fault=$!
+    on_both "killed, live" 0 1 "$dir/bin/trireme" train demo run.dir="$dir/live" $keys $lost resilience.mode=live \
+        resilience.buddy.ranks=1
+    wait $fault
+    says "killed, live: is noticed" live/metrics.jsonl '"event": "lost"'
+    same "killed, live: the digest of an undisturbed run" "$(digest live)" "$(digest undisturbed)"
     rm -f node-*
     cut_when_under_way &
     on_both "a cut cable, NCCL" 7 1 "$dir/bin/trireme" train demo run.dir="$dir/cut" $keys train.steps=100000 log.every=20 \

@@ -95,7 +95,8 @@ static status refuse(const launch_gpus *g, const seen *s, const char *visible, a
                 "Slurm gave this process GPU %s (%s=%s), and %s%s shows /dev/nvidia%s alone, which "
                 "may belong to another job; unset %s, or start the ranks with srun's --gres or "
                 "--gpus-per-task",
-                g->list, g->variable, g->list, visible != NULL ? "CUDA_VISIBLE_DEVICES=" : "NVIDIA's driver",
+                g->list, g->variable, g->list,
+                visible != NULL ? "CUDA_VISIBLE_DEVICES=" : "NVIDIA's driver",
                 visible != NULL ? visible : "", numbers.bytes,
                 visible != NULL ? "CUDA_VISIBLE_DEVICES" : g->variable);
 }
@@ -152,7 +153,8 @@ status cli_gpus_show(cli_context *cli, int peers, const char **said)
     // A process of this program has chosen for those that it starts.
     if (g.count == 0 || getenv("TRIREME_LAUNCH") != NULL) return ST_OK;
     if (!nvml_library_open(&nvml, &why)) {
-        TRY(arena_format(cli->a, &what, "%s=%s cannot be compared with the GPUs that are visible: %s", g.variable,
+        TRY(arena_format(cli->a, &what,
+                         "%s=%s cannot be compared with the GPUs that are visible: %s", g.variable,
                          g.list, why));
         *said = what;
         return ST_OK;
