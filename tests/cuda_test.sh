@@ -119,9 +119,12 @@ if [ -n "${CUDA_NIGHT:-}" ]; then
     keys=${keys/train.steps=${CUDA_STEPS:-5}/train.steps=40}
     code "an undisturbed run" 0 gpu whole layout.dp=2
     # A rank is killed in its middle; the other one goes on with a new process.
-    for transport in auto peer nccl; do
+    # With resilience.mode=restart both are started again.
+    for way in auto/live peer/live nccl/live auto/restart peer/restart nccl/restart; do
+        transport=${way%/*} mode=${way#*/}
+        rm -rf "lost-$transport"
         kill_one "$transport" &
-        code "a lost rank, $transport" 0 gpu "lost-$transport" layout.dp=2 comm.transport=$transport resilience.mode=live
+        code "a lost rank, $transport, $mode" 0 gpu "lost-$transport" layout.dp=2 comm.transport=$transport resilience.mode=$mode
         wait $!
         code "is noticed" 0 grep -q '"event": "lost"' "lost-$transport/metrics.jsonl"
         same "and the run has the bits of an undisturbed one" "$("$trireme" digest "lost-$transport")" \

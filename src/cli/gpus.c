@@ -7,8 +7,8 @@
 //
 // Mostly Slurm sets CUDA_VISIBLE_DEVICES or the cgroup as well, and there is nothing to choose. It
 // does neither where gres.conf has no_gpu_env and cgroup.conf no ConstrainDevices, and a container
-// or a script may set the variable anew. The driver counts from 0 whatever it is shown, so numbers of
-// device files would be wrong in a cgroup: UUIDs are the same everywhere.
+// or a script may set the variable anew. The driver counts from 0 whatever it is shown, so numbers
+// of device files would be wrong in a cgroup: UUIDs are the same everywhere.
 #include "cli/gpus.h"
 
 #include "base/text.h"

@@ -1,4 +1,4 @@
-// What Slurm's variables say about GPUs, as a table.
+// Tests, as a table, what Slurm's variables say about GPUs.
 #include "launch/launch.h"
 
 #include <setjmp.h>

@@ -28,8 +28,8 @@ DEV_INLINE void bwd_product_part(dev_half type, int dim, const char *rows, const
     }
 }
 
-// Products of 16 rows of a tile with 32 rows of another: scores, or dp. Beside the sums of more than
-// 128 columns no registers are left for operands that are loaded early: that loop is rolled.
+// Products of 16 rows of a tile with 32 rows of another: scores, or dp. Sums of more than 128
+// columns leave no registers for operands that are loaded early: that loop is rolled.
 DEV_INLINE void bwd_product(dev_half type, int dim, const char *rows, const char *others,
                             float out[BWD_TILES][4])
 {

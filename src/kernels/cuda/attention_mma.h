@@ -119,7 +119,7 @@ DEV_CALLED uint32_t mma_kept(const cuda_attention_args *a, int64_t head, bool ro
     return kept;
 }
 
-// What holds for a tile; without documents and dropout all bits are set.
+// Masks of a tile; without documents and dropout all bits are set.
 typedef struct mma_masks {
     uint32_t seen, kept;
 } mma_masks;
