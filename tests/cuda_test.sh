@@ -182,8 +182,9 @@ same "mean nothing" "$(grep -c 'Slurm gave' out)" 0
 if [ -n "${CUDA_NIGHT:-}" ]; then
     # by_slurm NAME GPUS-OF-RANK-0 GPUS-OF-RANK-1 KEYS...: two tasks of srun, whose GPU 3 has errors of its memory
     by_slurm() {
-        local name=$1 given=("$2" "$3") pids= worst=0 port=$((20000 + RANDOM % 20000))
+        local name=$1 given=("$2" "$3") pids= worst=0
         shift 3
+        free_port
         for i in 0 1; do
             SLURM_STEP_ID=0 SLURM_PROCID=$i SLURM_LOCALID=$i SLURM_NODEID=0 SLURM_NTASKS=2 SLURM_TASKS_PER_NODE=2 \
                 SLURM_JOB_NODELIST=here SLURM_STEP_GPUS=${given[$i]} FAKE_NVML=uncorrected=1,only=3 TRIREME_KEY=$dir/key \
