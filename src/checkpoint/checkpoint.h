@@ -86,8 +86,21 @@ bool ckpt_replicas_compares(const ckpt_replicas *r, int64_t run_row);
 bool ckpt_replicas_compares_gradient(const ckpt_replicas *r, int64_t weight);
 // The hashes of gradients, [weight of the model], which the caller fills in. has_gradients is set.
 uint64_t *ckpt_replicas_gradients(ckpt_replicas *r);
+// Hashes of rows of the run that were taken when they were written: each tile's (kern_seal_hash)
+// continues that of the tiles before it (ckpt_tile_add).
+typedef struct ckpt_known {
+    const kern_context *kernels;
+    bool (*hash)(const void *context, int64_t run_row, uint64_t *out); // false: not known
+    const void *context;
+} ckpt_known;
+static inline uint64_t ckpt_tile_add(uint64_t before, uint64_t tile)
+{
+    return hash64(&tile, (int64_t)sizeof(tile), before);
+}
 // Hashes of this rank's pieces of the state and of its gradients, [count]; 0: none. Borrowed.
-NODISCARD status ckpt_replicas_hash(ckpt_replicas *r, const uint64_t **out);
+// Pieces whose hash is known are not read. NULL: all are, and the hashes are those of a recording.
+NODISCARD status ckpt_replicas_hash(ckpt_replicas *r, const ckpt_known *known,
+                                    const uint64_t **out);
 // With the hashes of all ranks, [ranks][count]: whether another rank's copy of a piece of this rank
 // differs from it.
 bool ckpt_replicas_differ(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks);

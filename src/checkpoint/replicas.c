@@ -90,28 +90,43 @@ uint64_t *ckpt_replicas_gradients(ckpt_replicas *r)
     return r->mine + r->list.count;
 }
 
-static status piece_hash(const ckpt_replicas *r, const state_item *item, uint64_t *out)
+static uint64_t bytes_hash(const ckpt_known *known, const state_item *item, const char *bytes,
+                           int64_t count, uint64_t hash)
+{
+    if (known == NULL) return hash64(bytes, count, hash);
+    for (int64_t k = 0; k < kern_seal_tiles(count / dtype_bytes(item->type)); k++) {
+        hash = ckpt_tile_add(hash, kern_seal_hash(known->kernels, bytes, count, item->type, k));
+    }
+    return hash;
+}
+
+static status piece_hash(const ckpt_replicas *r, const state_item *item, const ckpt_known *known,
+                         uint64_t *out)
 {
     const plan_piece p = state_piece(r->s, item, r->s->rank);
     const int64_t width = dtype_bytes(item->type), bytes = p.rows * p.columns * width;
     *out = 0;
+    if (bytes == 0) return ST_OK;
+    const plan_tensor *row = &r->s->run->tensors[item->run_row];
+    const bool is_row = known != NULL && p.at == 0 && bytes == plan_tensor_held_bytes(row);
+    if (is_row && known->hash(known->context, item->run_row, out)) return ST_OK;
     for (int64_t at = 0; at < bytes; at += STATE_CHUNK_BYTES) {
         const int64_t n = min_i64(STATE_CHUNK_BYTES, bytes - at);
         const char *piece = r->chunk;
         if (r->memory != NULL) {
-            piece = r->memory + r->s->run->tensors[item->run_row].offset + p.at * width + at;
+            piece = r->memory + row->offset + p.at * width + at;
         } else {
             TRY(exec_read(r->s->e, item->run_row, p.at * width + at, r->chunk, n));
         }
-        *out = hash64(piece, n, *out);
+        *out = bytes_hash(known, item, piece, n, *out);
     }
     return ST_OK;
 }
 
-status ckpt_replicas_hash(ckpt_replicas *r, const uint64_t **out)
+status ckpt_replicas_hash(ckpt_replicas *r, const ckpt_known *known, const uint64_t **out)
 {
     for (int64_t i = 0; i < r->list.count; i++) {
-        if (r->is_hashed[i]) TRY(piece_hash(r, &r->list.items[i], &r->mine[i]));
+        if (r->is_hashed[i]) TRY(piece_hash(r, &r->list.items[i], known, &r->mine[i]));
     }
     *out = r->mine;
     return ST_OK;

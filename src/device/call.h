@@ -28,6 +28,22 @@ typedef struct kern_tensor {
     dtype count_type; // DTYPE_I32 or DTYPE_I64
 } kern_tensor;
 
+// The hash of a tile of an operand (kern_seal_tile), and whether its bytes have had another one.
+typedef struct kern_tile {
+    uint64_t hash;
+    bool has_changed; // set, and never cleared, by calls
+} kern_tile;
+
+// Hashes of the state that an update writes, from one call to the next, in memory of the host. The
+// call compares each tile with its hash before it writes it, and hashes it anew after that, while
+// the tile is in a cache. A step that is skipped only compares. The operands are contiguous.
+typedef struct kern_seal {
+    kern_tile *out[OP_MAX_OUT]; // [tile]; NULL: not of this output
+    // [tile] of in[0], the gradient, which the call hashes when it reads it; NULL: it does not.
+    kern_tile *grad;
+    bool compares_grad; // these are its hashes from before, unless the run is halted
+} kern_seal;
+
 typedef struct kern_call {
     op_code code;
     op_attrs attrs;
@@ -62,6 +78,7 @@ typedef struct kern_call {
     // A second call that the plan fused with this one (kern_fuses): both are one launch. NULL:
     // none.
     const struct kern_call *then;
+    const kern_seal *seal; // borrowed until the call has run; NULL: none
     // For the trace: step, micro-batch, layer and names.
     int32_t step_no, microbatch, layer;
 } kern_call;

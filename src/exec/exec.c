@@ -305,13 +305,6 @@ static status batch_take(exec *e, step_slot *slot, const exec_input *input)
     return ST_OK;
 }
 
-static plan_state *state_of(exec *e, const plan *p)
-{
-    plan_state *s = e->plans;
-    while (s->p != p) ASSERT(++s < e->plans + e->config.plan_count);
-    return s;
-}
-
 // The actions of a plan touch the same bytes in every step, so they are counted in its first.
 static void bytes_cover(exec *e, plan_state *s)
 {
@@ -352,7 +345,7 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     step_slot *slot = &e->slots[next];
     ASSERT(e->running == NULL || e->slots[e->current].posted);
     if (slot->begun) TRY(e->config.api->event_sync(slot->done)); // its host buffers are free
-    plan_state *state = state_of(e, p);
+    plan_state *state = exec_state_of(e, p);
     bytes_cover(e, state);
     TRY(batch_take(e, slot, input));
     const exec_replay_mode mode = mode_choose(e, state, next, input->host.step);
@@ -439,6 +432,7 @@ static status post_nodes(exec *e, const plan_action *action, bool *posted)
     for (int64_t k = 0; k < count; k++) {
         exec_call_make(p, action, at + k, e->base, e->slots[e->current].step, &calls[k]);
         calls[k].first_sequence += e->slots[e->current].moved;
+        calls[k].seal = exec_seal_of(e->running, e->action, (int32_t)(e->node + k));
     }
     if (count == 2) calls[0].then = &calls[1];
     TRY(e->config.api->launch(e->streams[action->stream], &calls[0], posted));
@@ -653,19 +647,6 @@ exec_ways exec_ways_of(const exec *e, const plan *p)
         *(by_library ? &ways.library : by_peers ? &ways.peers : &ways.host) += 1;
     }
     return ways;
-}
-
-void exec_probes_set(exec *e, const plan *p, const exec_probe *probes, int64_t count)
-{
-    state_of(e, p)->probes = probes;
-    state_of(e, p)->probe_count = probes != NULL ? count : 0;
-}
-
-const exec_probe *exec_probes_of(exec *e, const plan *p, int64_t *count)
-{
-    const plan_state *s = state_of(e, p);
-    *count = s->probe_count;
-    return s->probes;
 }
 
 status exec_sleep(exec *e)

@@ -131,6 +131,15 @@ void exec_probes_set(exec *e, const plan *p, const exec_probe *probes, int64_t c
 // Returns the probes that are set; NULL: none are.
 const exec_probe *exec_probes_of(exec *e, const plan *p, int64_t *count);
 
+// The seal of a node's calls in all later steps of a plan, where kernels take one (kern_seals) and
+// the host touches the device's memory. Like probes, seals are set after exec_finish, sorted and
+// borrowed.
+typedef struct exec_seal {
+    int32_t action, node;
+    kern_seal seal;
+} exec_seal;
+void exec_seals_set(exec *e, const plan *p, const exec_seal *seals, int64_t count);
+
 // These read and write run tensors between steps (after exec_finish). Offsets and sizes are in
 // bytes.
 NODISCARD status exec_write(exec *e, int64_t run_row, int64_t offset, const void *data,

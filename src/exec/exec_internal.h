@@ -21,6 +21,8 @@ typedef struct plan_state {
     exec_bounce *bounces; // the same through host memory; NULL: the transport reaches the arena
     const exec_probe *probes;
     int64_t probe_count;
+    const exec_seal *seals;
+    int64_t seal_count;
     bool is_covered; // its bytes are in touched_bytes
     bool needs_host; // a function of the host takes part in some communication
     exec_replay_plan replay;
@@ -76,6 +78,9 @@ struct exec {
     exec_replay_mode mode; // of the current step
 };
 
+plan_state *exec_state_of(exec *e, const plan *p);
+// Returns the seal of a node; NULL: it has none.
+const kern_seal *exec_seal_of(const plan_state *s, int64_t action, int64_t node);
 void exec_host_memory_free(exec *e); // what callers took
 // Compares what NCCL will post for the groups between their ranks (comm_group_library_agree), once
 // the operations of all plans are made. In communicate.c.

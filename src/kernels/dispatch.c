@@ -260,6 +260,7 @@ status kern_call_run(const kern_context *context, const kern_call *call)
         return fail(ST_UNSUPPORTED, "backend %s has no kernel for %s", context->backend->name,
                     op_kind_of(call->code)->name);
     }
+    ASSERT(call->seal == NULL || kern_seals(context, call->code));
     const int64_t workspace = kern_workspace_bytes(context, call);
     ASSERT(call->workspace_bytes >= workspace);
     ASSERT(workspace == 0 || ((uintptr_t)call->workspace % ALIGN_TENSOR) == 0);

@@ -105,6 +105,17 @@ bool kern_checks_has_failed(const kern_checks *k);  // a call has returned ST_CO
 enum { KERN_HIT_BYTES = 128 };
 void kern_hit_print(const kern_hit *hit, char out[KERN_HIT_BYTES]); // "matmul of layer 3, ..."
 
+// ---- seals of the state at rest -----------------------------------------------------------------
+// An update that gets a kern_seal finds a bit of the state that has changed since the update before
+// it (cpu/seal.c). Callers hash the first state, and compare it between steps, by the same tiles.
+enum { KERN_SEAL_ELEMENTS = 16384 };                  // of a tile
+bool kern_seals(const kern_context *c, op_code code); // the backend can do so
+int64_t kern_seal_tiles(int64_t elements);
+// Returns the hash of tile `tile` of `bytes` contiguous bytes of this type.
+// On all backends and levels the hash is the same.
+uint64_t kern_seal_hash(const kern_context *c, const void *data, int64_t bytes, dtype type,
+                        int64_t tile);
+
 // ---- the machine --------------------------------------------------------------------------------
 const char *kern_level_highest(void); // vector units that CPU and operating system give, by name
 const char *kern_level_default(void); // of those the ones that are used where none are asked for

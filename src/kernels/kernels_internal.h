@@ -60,6 +60,7 @@ typedef struct kern_backend {
     // Whether a GEMM can also run a following call that reads its result element by element; NULL:
     // never. Pure.
     kern_pair_fn fuses[OP_CODE_COUNT];
+    bool seals; // updates element by element take a kern_seal
     // Fills bounded rows of outputs that are not there with NaN, of backends whose rows look at the
     // counts themselves. NULL: kern_run does it.
     kern_fn poison_rest;

@@ -78,6 +78,7 @@ typedef struct op_kind {
     uint32_t picks; // bit i: of input i only the rows are read that another input's ids name
     uint32_t tiles; // bit i: input i may be consumed tile by tile while a GEMM still computes it
     bool updates_state;               // output o is the new value of input o + 1, in place
+    bool by_element;                  // of these: each element alone, so kernels may cut anywhere
     bool takes_grad;                  // input 0 is the gradient of weight attrs.tensor_index
     int slots_in;                     // operand: slots of experts (moe.rebalance); 0: none
     bool merges_sums;                 // adds an accumulator to another one of the same weight

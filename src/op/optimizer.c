@@ -188,6 +188,7 @@ const op_kind op_row_adamw = {
     .optional_out = 1u << 3,
     .takes_grad = true,
     .updates_state = true,
+    .by_element = true,
     .step_reads = STEP_FIELD_HOST | STEP_FIELD_DECIDED,
     .inplace = {-1, -1, -1, -1},
     .infer = adamw_infer,

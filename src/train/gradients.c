@@ -11,25 +11,51 @@
 #include <stdio.h>
 
 typedef struct gradient_watch {
+    const kern_context *kernels;
     const char *bytes; // in the device's memory, or in the copy
     char *writable;    // the same, for the fault point; NULL: it cannot be changed
     int64_t count;
+    dtype type;
+    kern_tile *tiles; // [kern_seal_tiles] of the gradient since its last write
+    bool is_in_pass;  // the update hashes it, and compares it if it is sealed
+    bool is_sealed;   // it has hashes from after its last write
     uint64_t *hash;
     const char *weight;
     train_rest *rest; // hears of a sum that has changed
-    uint64_t sum;     // the gradient's hash since its last write
-    bool is_sealed;   // it has one
     char fault[32];
 } gradient_watch;
+
+static int64_t tiles_of(const gradient_watch *w)
+{
+    return kern_seal_tiles(w->count / dtype_bytes(w->type));
+}
+
+static void gradient_flip(const gradient_watch *w)
+{
+    if (w->writable != NULL) fault_flip(w->fault, &w->writable[w->count / 2]);
+}
+
+// Before the update, if that hashes the gradient.
+static status gradient_flip_perhaps(void *context)
+{
+    gradient_flip(context);
+    return ST_OK;
+}
 
 static status gradient_hash(void *context)
 {
     gradient_watch *w = context;
-    if (w->writable != NULL) fault_flip(w->fault, &w->writable[w->count / 2]);
-    const uint64_t hash = hash64(w->bytes, w->count, 0);
-    if (w->is_sealed && hash != w->sum) train_rest_tell(w->rest, "gradient/", w->weight);
+    bool has_changed = false;
+    if (!w->is_in_pass) gradient_flip(w);
+    for (int64_t k = 0; k < tiles_of(w); k++) {
+        kern_tile *t = &w->tiles[k];
+        const uint64_t hash =
+            w->is_in_pass ? t->hash : kern_seal_hash(w->kernels, w->bytes, w->count, w->type, k);
+        has_changed = has_changed || t->has_changed || (w->is_sealed && hash != t->hash);
+        *w->hash = hash64(&hash, (int64_t)sizeof(hash), *w->hash);
+    }
+    if (has_changed) train_rest_tell(w->rest, "gradient/", w->weight);
     w->is_sealed = false;
-    *w->hash = hash64(&hash, (int64_t)sizeof(hash), *w->hash);
     return ST_OK;
 }
 
@@ -37,7 +63,9 @@ static status gradient_hash(void *context)
 static status gradient_seal(void *context)
 {
     gradient_watch *w = context;
-    w->sum = hash64(w->bytes, w->count, 0);
+    for (int64_t k = 0; k < tiles_of(w); k++) {
+        w->tiles[k].hash = kern_seal_hash(w->kernels, w->bytes, w->count, w->type, k);
+    }
     w->is_sealed = true;
     return ST_OK;
 }
@@ -120,44 +148,93 @@ static void writes_find(const plan *p, const exec_probe *update, gradient_writes
 
 // ---- probes -------------------------------------------------------------------------------------
 
-typedef struct probe_list {
-    exec_probe *probes;
-    int64_t count;
-} probe_list;
-
-static void probe_push(probe_list *list, const exec_probe *at, device_host_fn call,
+static void probe_push(train_marks *list, const exec_probe *at, device_host_fn call,
                        gradient_watch *w)
 {
     if (at->action < 0) return;
-    list->probes[list->count] = *at;
-    list->probes[list->count].call = call;
-    list->probes[list->count++].context = w;
+    list->probes[list->probe_count] = *at;
+    list->probes[list->probe_count].call = call;
+    list->probes[list->probe_count++].context = w;
+}
+
+// The update hashes the gradient. before: the node of the stream before it.
+static void seal_push(train_marks *list, const exec_probe *update, const exec_probe *before,
+                      bool compares, gradient_watch *w)
+{
+    if (!w->is_in_pass) return;
+    list->seals[list->seal_count++] =
+        (exec_seal){.action = update->action,
+                    .node = update->node,
+                    .seal = {.grad = w->tiles, .compares_grad = compares}};
+    probe_push(list, before, gradient_flip_perhaps, w);
+}
+
+static const op_node *node_of(const plan *p, const exec_probe *probe)
+{
+    const plan_action *at = &p->actions[probe->action];
+    const op_program *program = p->bindings[at->binding].program;
+    return &program->lists[at->list].nodes[at->ops_begin + probe->node];
 }
 
 static status watch_make(arena *a, const train_gradients *g, const plan *p, const exec_probe *probe,
                          int32_t weight, gradient_watch **out)
 {
     gradient_watch *w = NULL;
+    const plan_action *at = &p->actions[probe->action];
+    const op_node *node = node_of(p, probe);
     TRY(arena_new(a, 1, &w));
+    w->kernels = g->kernels;
     w->count = plan_tensor_held_bytes(plan_tensor_at(p, probe->ref));
+    w->type = plan_tensor_at(p, probe->ref)->type;
+    TRY(arena_new(a, tiles_of(w) + 1, &w->tiles));
     w->hash = &g->hashes[weight];
     w->rest = g->rest;
     w->weight = p->model->weights[weight].name;
     if (g->base != NULL) w->writable = g->base + plan_tensor_offset(p, probe->ref);
     w->bytes = w->writable;
+    w->is_in_pass = at->stream == STREAM_COMPUTE &&
+                    train_rest_seals(g->rest, p, at, node, node->in[0], w->bytes, w->count);
     (void)snprintf(w->fault, sizeof(w->fault), "train.gradient.%d", g->rank);
     *out = w;
     return ST_OK;
 }
 
-// A sum that no other rank has is hashed twice, where the host touches the memory.
-static void sum_watch(const train_gradients *g, const plan *p, const exec_probe *update,
-                      gradient_watch *w, probe_list *list)
+// A sum that no other rank has is hashed twice, where the host touches the memory. Returns whether
+// it is.
+static bool sum_watch(const train_gradients *g, const plan *p, const exec_probe *update,
+                      gradient_watch *w, train_marks *list)
 {
     gradient_writes writes;
-    if (g->base == NULL || g->is_compared[w->hash - g->hashes]) return;
+    if (g->base == NULL || g->is_compared[w->hash - g->hashes]) return false;
     writes_find(p, update, &writes);
     probe_push(list, &writes.last, gradient_seal, w);
+    return writes.last.action >= 0;
+}
+
+// The last node of the compute stream before the one of the probe; action -1: there is none.
+static exec_probe node_before(const plan *p, const exec_probe *probe)
+{
+    exec_probe before = *probe;
+    before.node--;
+    while (before.node < 0 && --before.action >= 0) {
+        const plan_action *at = &p->actions[before.action];
+        const bool has_nodes = at->kind == ACTION_COMPUTE || at->kind == ACTION_OPTIMIZER;
+        if (has_nodes && at->stream == STREAM_COMPUTE) before.node = at->ops_count - 1;
+    }
+    return before;
+}
+
+static status update_watch(arena *a, const train_gradients *g, const plan *p, exec_probe *probe,
+                           int32_t weight, train_marks *list)
+{
+    gradient_watch *w = NULL;
+    const exec_probe before = node_before(p, probe);
+    TRY(watch_make(a, g, p, probe, weight, &w));
+    const bool compares = sum_watch(g, p, probe, w, list);
+    seal_push(list, probe, &before, compares, w);
+    if (w->bytes == NULL) probe->bytes = w->count;
+    probe_push(list, probe, gradient_hash, w);
+    return ST_OK;
 }
 
 // Adds the probes to those that the plan has already, which are sorted like all of them.
@@ -165,35 +242,33 @@ static status plan_watch(arena *a, const train_gradients *g, const train_watch *
 {
     const plan *p = before->p;
     const int64_t weights = p->model->weight_count;
-    probe_list list = {.count = before->count};
+    train_marks list = {.probe_count = before->count};
     exec_probe probe;
     bool *has = NULL;
     char *copy = NULL;
     int64_t most = 0;
     int32_t weight = -1;
-    TRY(arena_new(a, 2 * weights + list.count + 1, &list.probes));
+    TRY(arena_new(a, 3 * weights + before->count + 1, &list.probes));
+    TRY(arena_new(a, weights + 1, &list.seals));
     TRY(arena_new(a, weights + 1, &has));
     for (int64_t i = 0; i < before->count; i++) list.probes[i] = before->probes[i];
     for (int32_t i = 0; i < p->action_count; i++) {
         if (!probe_find(p, i, &probe, &weight) || has[weight]) continue;
-        gradient_watch *w = NULL;
         has[weight] = true;
-        TRY(watch_make(a, g, p, &probe, weight, &w));
-        sum_watch(g, p, &probe, w, &list);
-        if (w->bytes == NULL) probe.bytes = w->count;
+        TRY(update_watch(a, g, p, &probe, weight, &list));
         most = max_i64(most, probe.bytes);
-        probe_push(&list, &probe, gradient_hash, w);
     }
     if (most > 0) TRY(arena_new(a, most, &copy));
     // One copy after the other, in the order of the stream.
-    for (int64_t i = before->count; i < list.count && most > 0; i++) {
+    for (int64_t i = before->count; i < list.probe_count && most > 0; i++) {
         gradient_watch *w = list.probes[i].context;
         if (list.probes[i].bytes == 0) continue;
         list.probes[i].to = copy;
         w->bytes = copy;
     }
-    TRY(train_rest_add(g->rest, a, p, &list.probes, &list.count));
-    exec_probes_set(g->e, p, list.probes, list.count);
+    TRY(train_rest_add(g->rest, a, p, &list));
+    exec_probes_set(g->e, p, list.probes, list.probe_count);
+    exec_seals_set(g->e, p, list.seals, list.seal_count);
     return ST_OK;
 }
 

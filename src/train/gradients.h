@@ -13,9 +13,10 @@
 
 typedef struct train_gradients {
     exec *e;
-    char *base; // of the device's arena; NULL: the host cannot touch it
-    int rank;   // names the fault point "train.gradient.RANK", where tests flip a bit of a gradient
-                // after it was summed and before it is hashed for the update
+    const kern_context *kernels; // of the plans
+    char *base;                  // of the device's arena; NULL: the host cannot touch it
+    int rank; // names the fault point "train.gradient.RANK", where tests flip a bit of a gradient
+              // after it was summed and before it is hashed for the update
     uint64_t *hashes;        // [weight of the model], valid as long as the plans run
     const bool *is_compared; // [weight of the model] other ranks have the same sum
     train_rest *rest;        // its probes are set too, and it hears of sums that have changed

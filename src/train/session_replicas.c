@@ -18,6 +18,7 @@ static status gradients_open(session *s)
         is_compared[i] = ckpt_replicas_compares_gradient(s->replicas.own, i);
     }
     const train_gradients g = {.e = s->job.e,
+                               .kernels = s->plans.kernels,
                                .base = train_job_memory(&s->job),
                                .rank = comm_rank(s->ranks.all),
                                .hashes = ckpt_replicas_gradients(s->replicas.own),
@@ -40,6 +41,7 @@ static status rest_open(session *s)
         is_compared[i] = ckpt_replicas_compares(s->replicas.own, i);
     }
     const train_rest_config c = {.e = s->job.e,
+                                 .kernels = s->plans.kernels,
                                  .run = run,
                                  .plans = (const plan *const *)s->plans.all,
                                  .plan_count = s->plans.count,
@@ -67,10 +69,12 @@ status session_replicas_open(session *s)
     return arena_new(s->a, ranks * count + 1, &s->replicas.all);
 }
 
-static status hashes_exchange(session *s)
+// reads: hashes all pieces as they are now, not as they were when they were written.
+static status hashes_exchange(session *s, bool reads)
 {
+    const ckpt_known known = {s->plans.kernels, train_rest_hash, s->replicas.rest};
     const uint64_t *mine = NULL;
-    TRY(ckpt_replicas_hash(s->replicas.own, &mine));
+    TRY(ckpt_replicas_hash(s->replicas.own, reads ? NULL : &known, &mine));
     const int64_t bytes = ckpt_replicas_count(s->replicas.own) * (int64_t)sizeof(*mine);
     return session_gather(s, mine, s->replicas.all, bytes, "digests of the state");
 }
@@ -78,8 +82,8 @@ static status hashes_exchange(session *s)
 status session_hashes(session *s, const uint64_t **all)
 {
     *all = s->replicas.all;
-    if (s->ranks.hosts == NULL) return ckpt_replicas_hash(s->replicas.own, all);
-    return hashes_exchange(s);
+    if (s->ranks.hosts == NULL) return ckpt_replicas_hash(s->replicas.own, NULL, all);
+    return hashes_exchange(s, true);
 }
 
 static status fault_fail(session *s, const ckpt_replica_fault *f)
@@ -131,7 +135,7 @@ status session_replicas_check(session *s, bool is_copied)
     ckpt_replica_fault fault;
     // First: what it hashes anew is compared below.
     TRY(train_rest_verify(s->replicas.rest, is_copied ? REST_LONE : REST_NEW));
-    TRY(hashes_exchange(s));
+    TRY(hashes_exchange(s, is_copied));
     int differs = ckpt_replicas_differ(s->replicas.own, s->replicas.all, ranks);
     differs = differs || train_rest_found(s->replicas.rest) != NULL;
     TRY(session_agree(s, &differs, "replicas"));

@@ -39,6 +39,7 @@ const kern_backend kern_backend_cpu = {
             [OP_HEAD_LOSS] = cpu_head_check_bytes,
             [OP_HEAD_STATS] = cpu_head_check_bytes,
         },
+    .seals = true,
     .packed_bytes =
         {
             [OP_MATMUL] = cpu_matmul_packed_bytes,

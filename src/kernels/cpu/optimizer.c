@@ -5,11 +5,14 @@
 // mean. A skipped step and a halted run write nothing.
 #include "op/optimizer.h"
 #include "kernels/cpu/cpu_update.h"
+#include "kernels/cpu/seal.h"
 #include "op/op_kind.h"
 
 typedef struct update_job {
+    const kern_context *context;
     const cpu_update *update;
-    cpu_cut cut;
+    cpu_cut cut; // of a call with a seal: into its tiles
+    bool writes;
 } update_job;
 
 // Updates n elements of a row, the first of which is number `element` of the whole weight.
@@ -27,12 +30,9 @@ static void run_update(const cpu_update *u, int64_t row, int64_t column, int64_t
     u->run(&span);
 }
 
-static void update_task(void *context, int64_t index, int thread)
+static void piece_update(const update_job *job, cpu_piece piece)
 {
-    (void)thread;
-    const update_job *job = context;
     const kern_call *c = job->update->call;
-    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const int64_t columns = c->in[0].ndim == 2 ? c->in[0].dims[1] : 1;
     const int slots_in = op_kind_of(c->code)->slots_in;
     const float *slots = slots_in > 0 ? c->in[slots_in].data : NULL;
@@ -46,6 +46,35 @@ static void update_task(void *context, int64_t index, int thread)
             run_update(job->update, i, piece.column + done, n, run.element);
             done += n;
         }
+    }
+}
+
+// The strips of a tile are summed while they are in the cache. A skipped step only compares.
+static void tile_update(const update_job *job, int64_t index, cpu_piece tile)
+{
+    cpu_seal seal;
+    const int64_t end = tile.column + tile.columns;
+    cpu_seal_begin(job->context, job->update->call, index, &seal);
+    for (int64_t at = tile.column; at < end; at += CPU_SEAL_STRIP) {
+        const cpu_piece strip = {
+            .rows = 1, .column = at, .columns = min_i64(CPU_SEAL_STRIP, end - at)};
+        cpu_seal_before(&seal, at, strip.columns);
+        if (!job->writes) continue;
+        piece_update(job, strip);
+        cpu_seal_after(&seal, at, strip.columns);
+    }
+    cpu_seal_end(&seal, job->writes);
+}
+
+static void update_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const update_job *job = context;
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    if (job->update->call->seal != NULL) {
+        tile_update(job, index, piece);
+    } else {
+        piece_update(job, piece);
     }
 }
 
@@ -74,15 +103,21 @@ status cpu_update_run(const kern_context *context, const cpu_update *u)
 {
     TRY(cpu_call_check(u->call));
     const step_block *step = u->call->step;
-    if (step->device.skip != 0 || step->device.halt != 0) return ST_OK;
+    update_job job = {.context = context, .update = u};
+    job.writes = step->device.skip == 0 && step->device.halt == 0;
+    if (!job.writes && u->call->seal == NULL) return ST_OK;
     bool contiguous = true;
     for (int i = 0; i < CPU_UPDATE_TENSORS; i++) {
         const kern_tensor *t = u->tensors[i];
         if (t != NULL && tensor_has(t)) contiguous = contiguous && tensor_contiguous(t);
     }
     const kern_tensor *grad = u->tensors[CPU_UPDATE_GRAD];
-    update_job job = {.update = u};
-    job.cut = cpu_cut_field(tensor_rows(grad), tensor_columns(grad), contiguous);
+    const int64_t rows = tensor_rows(grad), columns = tensor_columns(grad);
+    job.cut = cpu_cut_field(rows, columns, contiguous);
+    if (u->call->seal != NULL) {
+        ASSERT(contiguous);
+        job.cut = cpu_cut_tiles(rows * columns, KERN_SEAL_ELEMENTS);
+    }
     kern_parallel(context->pool, job.cut.count, update_task, &job);
     return ST_OK;
 }

@@ -17,6 +17,8 @@
 
 #include "kernels/cpu/vec_check.inc"
 
+#include "kernels/cpu/vec_seal.inc"
+
 static void vec_attention(const cpu_attention_tile *tile)
 {
     cpu_vec_avx2.attention(tile);

@@ -50,6 +50,17 @@ cpu_cut cpu_cut_field(int64_t rows, int64_t columns, bool contiguous)
     return cut;
 }
 
+cpu_cut cpu_cut_tiles(int64_t elements, int64_t most)
+{
+    const int64_t count = (elements + most - 1) / most;
+    return (cpu_cut){.rows = 1,
+                     .columns = elements,
+                     .piece_rows = 1,
+                     .piece_columns = most,
+                     .across = count,
+                     .count = count};
+}
+
 cpu_piece cpu_cut_piece(const cpu_cut *cut, int64_t index)
 {
     DEBUG_ASSERT(index >= 0 && index < cut->count);

@@ -95,6 +95,7 @@ typedef struct cpu_cut {
 } cpu_cut;
 cpu_cut cpu_cut_rows(int64_t rows, int64_t columns); // whole rows
 cpu_cut cpu_cut_field(int64_t rows, int64_t columns, bool contiguous);
+cpu_cut cpu_cut_tiles(int64_t elements, int64_t most); // equal ones of one long row
 cpu_piece cpu_cut_piece(const cpu_cut *cut, int64_t index);
 
 // The context of a task that works on whole rows of a field (cpu_cut_piece of `cut` says which).

@@ -98,6 +98,11 @@ typedef struct cpu_update_span {
     bool nesterov;
 } cpu_update_span;
 
+enum { CPU_SEAL_WORDS = 8 };
+typedef struct cpu_seal_sums {
+    uint64_t word[4][CPU_SEAL_WORDS]; // cpu/seal.c
+} cpu_seal_sums;
+
 struct cpu_attention_tile;
 struct cpu_attention_chunk;
 
@@ -106,7 +111,8 @@ struct cpu_attention_chunk;
 // + n - 1, begin % 4 = 0. attention: see attention.h. block_squares: op/block_sum.h, n <=
 // BLOCK_SUM_ELEMENTS. check_dot: adds the sums of x[i] factors[i] (NULL: 1) and of x[i]^2.
 // check_columns: sums[i] += x[i], returns the sum of x[i]^2. check_add: sums[i] += factor x[i],
-// squares[i] += x[i]^2. function: y[i] = f(x[i]); 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid.
+// squares[i] += x[i]^2. seal: adds the words of bytes; only the last ones of a tile may be less
+// than 64. function: y[i] = f(x[i]); 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid.
 #define CPU_VEC_TABLE(X)                                                                           \
     X(void, add, (cpu_span y, cpu_span a, cpu_span b, int64_t n))                                  \
     X(void, scale, (cpu_span y, cpu_span x, float factor, int64_t n))                              \
@@ -146,6 +152,7 @@ struct cpu_attention_chunk;
     X(void, check_dot, (cpu_span x, const double *factors, int64_t n, double out[2]))              \
     X(double, check_columns, (cpu_span x, int64_t n, double *sums))                                \
     X(void, check_add, (cpu_span x, double factor, int64_t n, double *sums, double *squares))      \
+    X(void, seal, (cpu_seal_sums * sums, const void *data, int64_t bytes))                         \
     X(void, function, (int which, float *y, const float *x, int64_t n))
 
 typedef struct cpu_vec {

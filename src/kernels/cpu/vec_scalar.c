@@ -13,6 +13,8 @@
 
 #include "kernels/cpu/vec_check.inc"
 
+#include "kernels/cpu/vec_seal.inc"
+
 #include "kernels/cpu/vec_tile.inc"
 
 #include "kernels/cpu/attention_walk.inc"
