@@ -1,120 +1,21 @@
-// A shard is a head, a table of pieces, the step block and the pieces' bytes. One hash covers all
-// before the pieces, and one the pieces, so a value that changes in memory makes the shard
-// unusable, not wrong. The second one is checked only of a shard that is read: a rank whose own
-// pieces are in place reads none, if no other rank needs them. Pieces of experts are cut into those
-// of each expert, with its rows in the logical tensor, because experts may move between ranks
-// (moe.rebalance).
+// Taking shards, and loading them. A piece is copied past the caches, and hashed while they still
+// have its source.
 //
 // A load moves as little as it can. Each rank is one of these:
 //
 //   holds   the state is on its device already, because no update has begun since the copy
 //   has     all of its pieces are in its own shards
 //   needs   the others send it those of its pieces that they have, a pair of ranks at a time
-#include "checkpoint/shard.h"
-
+#include "base/copy.h"
 #include "base/fault.h"
 #include "base/hash.h"
-#include "checkpoint/state.h"
+#include "checkpoint/shard_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// HASH_PART: bytes of pieces that are hashed at once, while they are in the cache after their copy.
-enum { NAME_BYTES = 256, SHARDS_MAX = 8, HASH_PART = 1 << 16 };
-
-typedef struct shard_head {
-    uint64_t head;           // hash of all bytes from here to the pieces
-    uint64_t hash;           // of the pieces' bytes
-    int64_t bytes;           // of the shard
-    int64_t step, fork;      // step: -1: empty
-    int64_t count;           // pieces
-    uint64_t tensors, all;   // hashes of the list of logical tensors, and with residuals
-    int64_t block_at, block; // of the step block
-    int64_t sequences, tokens, seed, whole_from;
-    double val_loss, best_val_loss;
-    char best[NAME_BYTES], data[NAME_BYTES];
-} shard_head;
-
-typedef struct shard_piece {
-    int64_t item, at; // at: in the shard
-    plan_piece piece;
-} shard_piece;
-
-struct ckpt_sharder {
-    const ckpt_state *s;
-    state_list list;
-    int64_t ranks, domain;
-    uint64_t tensors, all; // as in shard_head
-    int64_t block;         // bytes of the step block
-    const char *memory;    // of the arena, NULL: the device hides it
-};
-
-// ---- memory -------------------------------------------------------------------------------------
-
-void ckpt_shard_free(ckpt_shard *k)
-{
-    free(k->bytes);
-    *k = (ckpt_shard){0};
-}
-
-status ckpt_shard_reserve(ckpt_shard *k, int64_t bytes)
-{
-    k->used = 0;
-    if (bytes <= k->capacity) return ST_OK;
-    free(k->bytes);
-    k->capacity = 0;
-    k->bytes = malloc((size_t)bytes);
-    if (k->bytes == NULL) {
-        return fail(ST_NO_MEMORY, "no memory for a copy of %lld bytes of the state",
-                    (long long)bytes);
-    }
-    k->capacity = bytes;
-    return ST_OK;
-}
-
-static shard_head *head_of(const ckpt_shard *k)
-{
-    return (shard_head *)(void *)k->bytes;
-}
-
-// Where the bytes of the pieces begin; -1: the head cannot be right.
-static int64_t pieces_at(const ckpt_shard *k)
-{
-    const shard_head *head = head_of(k);
-    const int64_t least = (int64_t)sizeof(*head);
-    if (k->used < least || head->bytes != k->used || head->block_at < least) return -1;
-    if (head->block_at > k->used || head->block < 0 || head->block > k->used) return -1;
-    const int64_t at = head->block_at + align_up(head->block, 8);
-    return at <= k->used ? at : -1;
-}
-
-static uint64_t head_hash(const ckpt_shard *k, int64_t pieces)
-{
-    const int64_t skip = (int64_t)sizeof(uint64_t);
-    return hash64(k->bytes + skip, pieces - skip, 1);
-}
-
-static uint64_t pieces_hash(const ckpt_shard *k, int64_t pieces)
-{
-    uint64_t hash = 1;
-    for (int64_t at = pieces; at < k->used; at += HASH_PART) {
-        hash = hash64(k->bytes + at, min_i64(HASH_PART, k->used - at), hash);
-    }
-    return hash;
-}
-
-int64_t ckpt_shard_step(const ckpt_shard *k)
-{
-    const int64_t pieces = pieces_at(k);
-    return pieces >= 0 && head_hash(k, pieces) == head_of(k)->head ? head_of(k)->step : -1;
-}
-
-// Whether its pieces are as they were taken.
-static bool is_sound(const ckpt_shard *k)
-{
-    return ckpt_shard_step(k) >= 0 && pieces_hash(k, pieces_at(k)) == head_of(k)->hash;
-}
+enum { SHARDS_MAX = 8 };
 
 // ---- the list of tensors ------------------------------------------------------------------------
 
@@ -173,125 +74,197 @@ static int64_t piece_bytes(const state_item *item, const plan_piece *p)
     return p->rows * p->columns * dtype_bytes(item->type);
 }
 
-// The size of a shard: of all pieces of a rank, or of its lone ones.
-static int64_t shard_bytes(const ckpt_sharder *k, int64_t rank, bool is_lone, int64_t *pieces)
+// Where the parts of a shard begin.
+typedef struct shard_layout {
+    int64_t count;                 // pieces of its table
+    int64_t block, pieces, bytes;  // step block; pieces; end
+    int64_t lone_count, lone_at;   // of the lone shard in it; count 0: there is none
+    int64_t lone_block, lone_from; // step block and pieces of that
+} shard_layout;
+
+static int64_t layout_pieces(const ckpt_sharder *k, int64_t rank, bool is_lone, int64_t *count)
 {
-    int64_t bytes = 0, count = 0;
+    int64_t bytes = 0;
     for (int64_t i = 0; i < k->list.count; i++) {
         const state_item *item = &k->list.items[i];
         const plan_piece p = state_piece(k->s, item, rank);
-        if (p.rows == 0 || (is_lone && has_replica(k, item, rank, &p))) continue;
-        for (int64_t r = 0; r < p.rows; count++) {
+        if (p.rows == 0 || has_replica(k, item, rank, &p) == is_lone) continue;
+        for (int64_t r = 0; r < p.rows; (*count)++) {
             const plan_piece part = part_of(k, item, &p, r);
-            bytes += align_up(piece_bytes(item, &part), 8);
+            bytes += align_up(piece_bytes(item, &part), SHARD_ALIGN);
             r += part.rows;
         }
     }
-    if (pieces != NULL) *pieces = count;
-    return (int64_t)sizeof(shard_head) + count * (int64_t)sizeof(shard_piece) +
-           align_up(k->block, 8) + bytes;
+    return bytes;
+}
+
+static int64_t table_end(int64_t count)
+{
+    return (int64_t)sizeof(shard_head) + count * (int64_t)sizeof(shard_piece);
+}
+
+static shard_layout layout_of(const ckpt_sharder *k, int64_t rank)
+{
+    shard_layout x = {0};
+    const int64_t block = align_up(k->block, 8);
+    const int64_t others = layout_pieces(k, rank, false, &x.count);
+    const int64_t lone = layout_pieces(k, rank, true, &x.lone_count);
+    x.count += x.lone_count;
+    x.block = table_end(x.count);
+    x.pieces = align_up(x.block + block, SHARD_ALIGN);
+    x.bytes = x.pieces + others;
+    if (x.lone_count == 0) return x;
+    x.lone_at = x.bytes;
+    x.lone_block = x.lone_at + table_end(x.lone_count);
+    x.lone_from = align_up(x.lone_block + block, SHARD_ALIGN);
+    x.bytes = x.lone_from + lone;
+    return x;
 }
 
 int64_t ckpt_sharder_lone_bytes(const ckpt_sharder *k, int64_t rank)
 {
-    int64_t pieces = 0;
-    const int64_t bytes = shard_bytes(k, rank, true, &pieces);
-    return pieces > 0 ? bytes : 0;
+    const shard_layout x = layout_of(k, rank);
+    return x.lone_count > 0 ? x.bytes - x.lone_at : 0;
+}
+
+int64_t ckpt_sharder_own_bytes(const ckpt_sharder *k)
+{
+    return layout_of(k, k->s->rank).bytes;
+}
+
+void ckpt_sharder_rows(const ckpt_sharder *k, bool *rows)
+{
+    for (int64_t i = 0; i < k->list.count; i++) {
+        if (k->list.items[i].run_row >= 0) rows[k->list.items[i].run_row] = true;
+    }
 }
 
 // ---- taking -------------------------------------------------------------------------------------
 
-static void text_put(char to[NAME_BYTES], const char *from)
+static void text_put(char to[SHARD_NAME_BYTES], const char *from)
 {
-    (void)snprintf(to, NAME_BYTES, "%s", from != NULL ? from : "");
+    (void)snprintf(to, SHARD_NAME_BYTES, "%s", from != NULL ? from : "");
 }
 
-static shard_piece *table_of(const ckpt_shard *k)
-{
-    return (shard_piece *)(void *)(k->bytes + sizeof(shard_head));
-}
-
-static void shard_end(ckpt_shard *k)
-{
-    k->used = head_of(k)->bytes;
-    const int64_t pieces = pieces_at(k);
-    head_of(k)->hash = pieces_hash(k, pieces);
-    head_of(k)->head = head_hash(k, pieces);
-}
-
-// Where the next piece goes, and how much of them is hashed.
+// Where the next piece goes, and the hash of those before it.
 typedef struct copying {
     ckpt_shard *to;
-    int64_t at, hashed;
+    int64_t at;
     uint64_t hash;
 } copying;
 
-static void part_hash(copying *c, int64_t bytes)
-{
-    c->hash = hash64(c->to->bytes + c->hashed, bytes, c->hash);
-    c->hashed += bytes;
-}
-
-// Copies a piece in parts, and hashes what is complete.
+// Copies a piece in parts, and hashes each.
 static status piece_copy(const ckpt_sharder *k, int64_t row, int64_t from, int64_t bytes,
                          copying *c)
 {
-    char *to = c->to->bytes;
-    if (k->memory == NULL) TRY(exec_read(k->s->e, row, from, to + c->at, bytes));
-    const char *memory = k->memory;
-    if (memory != NULL) memory += k->s->run->tensors[row].offset + from;
-    for (int64_t done = 0; done < bytes;) {
-        const int64_t n = min_i64(bytes - done, c->hashed + HASH_PART - c->at);
-        if (memory != NULL) memcpy(to + c->at, memory + done, (size_t)n);
-        c->at += n;
-        done += n;
-        if (c->at == c->hashed + HASH_PART) part_hash(c, HASH_PART);
+    char *to = c->to->bytes + c->at;
+    const char *memory = to;
+    if (k->memory == NULL) TRY(exec_read(k->s->e, row, from, to, bytes));
+    if (k->memory != NULL) memory = k->memory + k->s->run->tensors[row].offset + from;
+    for (int64_t at = 0; at < bytes; at += SHARD_HASH_PART) {
+        const int64_t n = min_i64(SHARD_HASH_PART, bytes - at);
+        if (k->memory != NULL) copy_past_cache(to + at, memory + at, n);
+        c->hash = hash64(memory + at, n, c->hash);
     }
-    const int64_t end = align_up(c->at, 8);
-    memset(to + c->at, 0, (size_t)(end - c->at));
-    c->at = end;
-    if (c->at == c->hashed + HASH_PART) part_hash(c, HASH_PART);
+    const int64_t end = align_up(bytes, SHARD_ALIGN);
+    memset(to + bytes, 0, (size_t)(end - bytes));
+    c->at += end;
     return ST_OK;
+}
+
+// The step block, from the host or from the device.
+static status block_copy(const ckpt_sharder *k, const void *block, char *to)
+{
+    if (block == NULL)
+        return exec_read(k->s->e, plan_table_find(k->s->run, "step"), 0, to, k->block);
+    memcpy(to, block, (size_t)k->block);
+    return ST_OK;
+}
+
+static status heads_make(const ckpt_sharder *k, const shard_layout *x, const void *block,
+                         ckpt_shard *own)
+{
+    memset(own->bytes, 0, (size_t)x->pieces);
+    *shard_head_of(own) = (shard_head){.bytes = x->bytes,
+                                       .step = -1,
+                                       .count = x->count,
+                                       .block_at = x->block,
+                                       .block = k->block,
+                                       .lone_at = x->lone_at};
+    TRY(block_copy(k, block, own->bytes + x->block));
+    if (x->lone_count == 0) return ST_OK;
+    const ckpt_shard lone = {.bytes = own->bytes + x->lone_at};
+    memset(lone.bytes, 0, (size_t)(x->lone_from - x->lone_at));
+    *shard_head_of(&lone) = (shard_head){.bytes = x->bytes - x->lone_at,
+                                         .step = -1,
+                                         .count = x->lone_count,
+                                         .block_at = x->lone_block - x->lone_at,
+                                         .block = k->block};
+    memcpy(own->bytes + x->lone_block, own->bytes + x->block, (size_t)k->block);
+    return ST_OK;
+}
+
+// Copies a piece to the others, or to the lone ones, which have a table too.
+static status part_add(const ckpt_sharder *k, int64_t i, int64_t from, const plan_piece *part,
+                       int64_t shard_at, shard_piece **piece, copying *c)
+{
+    const state_item *item = &k->list.items[i];
+    const int64_t bytes = piece_bytes(item, part);
+    *(*piece)++ = (shard_piece){.item = i, .at = c->at - shard_at, .bytes = bytes, .piece = *part};
+    return piece_copy(k, item->run_row, from, bytes, c);
 }
 
 status ckpt_sharder_copy(const ckpt_sharder *k, const void *block, ckpt_shard *own)
 {
     const ckpt_state *s = k->s;
-    int64_t count = 0;
-    const int64_t bytes = shard_bytes(k, s->rank, false, &count);
-    const int64_t block_at = (int64_t)sizeof(shard_head) + count * (int64_t)sizeof(shard_piece);
-    const int64_t begin = block_at + align_up(k->block, 8);
-    TRY(ckpt_shard_reserve(own, bytes));
-    memset(own->bytes, 0, (size_t)begin);
-    *head_of(own) = (shard_head){
-        .bytes = bytes, .step = -1, .count = count, .block_at = block_at, .block = k->block};
-    if (block != NULL) {
-        memcpy(own->bytes + block_at, block, (size_t)k->block);
-    } else {
-        TRY(exec_read(s->e, plan_table_find(s->run, "step"), 0, own->bytes + block_at, k->block));
-    }
-    copying c = {.to = own, .at = begin, .hashed = begin, .hash = 1};
-    shard_piece *piece = table_of(own);
+    const shard_layout x = layout_of(k, s->rank);
+    TRY(ckpt_shard_reserve(own, x.bytes));
+    TRY(heads_make(k, &x, block, own));
+    copying others = {.to = own, .at = x.pieces, .hash = 1};
+    copying lone = {.to = own, .at = x.lone_from, .hash = 1};
+    const ckpt_shard in = {.bytes = own->bytes + x.lone_at};
+    shard_piece *piece = shard_table_of(own), *of_lone = shard_table_of(&in);
     for (int64_t i = 0; i < k->list.count; i++) {
         const state_item *item = &k->list.items[i];
         const plan_piece p = state_piece(s, item, s->rank);
+        const bool is_lone = p.rows > 0 && !has_replica(k, item, s->rank, &p);
         for (int64_t r = 0; r < p.rows;) {
             const plan_piece part = part_of(k, item, &p, r);
             const int64_t from = (p.at + r * p.columns) * dtype_bytes(item->type);
-            *piece++ = (shard_piece){.item = i, .at = c.at, .piece = part};
-            TRY(piece_copy(k, item->run_row, from, piece_bytes(item, &part), &c));
+            if (is_lone) {
+                *piece++ = (shard_piece){
+                    .item = i, .at = lone.at, .bytes = piece_bytes(item, &part), .piece = part};
+                TRY(part_add(k, i, from, &part, x.lone_at, &of_lone, &lone));
+            } else {
+                TRY(part_add(k, i, from, &part, 0, &piece, &others));
+            }
             r += part.rows;
         }
     }
-    ASSERT(c.at == bytes);
-    if (c.at > c.hashed) part_hash(&c, c.at - c.hashed);
-    head_of(own)->hash = c.hash;
+    shard_head_of(own)->hash = others.hash;
+    if (x.lone_count > 0) shard_head_of(&in)->hash = lone.hash;
+    ASSERT(others.at == (x.lone_count > 0 ? x.lone_at : x.bytes));
+    ASSERT(lone.at == (x.lone_count > 0 ? x.bytes : 0));
     return ST_OK;
 }
 
-void ckpt_sharder_mark(const ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckpt_shard *own)
+// The whole of a shard that counts, or will.
+static ckpt_shard counted(const ckpt_shard *k)
 {
-    shard_head *head = head_of(own);
+    ckpt_shard x = *k;
+    x.used = shard_head_of(k)->bytes;
+    return x;
+}
+
+char *ckpt_shard_lone(const ckpt_shard *own)
+{
+    const int64_t at = shard_head_of(own)->lone_at;
+    return at > 0 ? own->bytes + at : NULL;
+}
+
+static void head_label(const ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckpt_shard *to)
+{
+    shard_head *head = shard_head_of(to);
     head->step = info->step;
     head->fork = fork;
     head->tensors = k->tensors;
@@ -304,48 +277,20 @@ void ckpt_sharder_mark(const ckpt_sharder *k, const ckpt_info *info, int64_t for
     head->best_val_loss = info->best_val_loss;
     text_put(head->best, info->best);
     text_put(head->data, info->data);
-    own->used = head->bytes;
-    head->head = head_hash(own, pieces_at(own));
+    const ckpt_shard whole = counted(to);
+    head->head = shard_head_hash(&whole, shard_pieces_at(&whole));
 }
 
-// Copies the lone pieces out of the rank's own shard.
-static status lone_take(const ckpt_sharder *k, const ckpt_shard *own, ckpt_shard *lone)
+void ckpt_sharder_label(const ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckpt_shard *own)
 {
-    int64_t count = 0;
-    const int64_t bytes = shard_bytes(k, k->s->rank, true, &count);
-    TRY(ckpt_shard_reserve(lone, bytes));
-    if (count == 0) return ST_OK;
-    int64_t at = (int64_t)sizeof(shard_head) + count * (int64_t)sizeof(shard_piece);
-    *head_of(lone) = *head_of(own);
-    head_of(lone)->bytes = bytes;
-    head_of(lone)->count = count;
-    head_of(lone)->block_at = at;
-    memcpy(lone->bytes + at, own->bytes + head_of(own)->block_at, (size_t)align_up(k->block, 8));
-    at += align_up(k->block, 8);
-    shard_piece *to = table_of(lone);
-    for (int64_t i = 0; i < head_of(own)->count; i++) {
-        const shard_piece *from = &table_of(own)[i];
-        const state_item *item = &k->list.items[from->item];
-        const plan_piece whole = state_piece(k->s, item, k->s->rank);
-        if (has_replica(k, item, k->s->rank, &whole)) continue;
-        const int64_t n = align_up(piece_bytes(item, &from->piece), 8);
-        *to = *from;
-        to->at = at;
-        to++;
-        memcpy(lone->bytes + at, own->bytes + from->at, (size_t)n);
-        at += n;
-    }
-    ASSERT(at == bytes);
-    shard_end(lone);
-    return ST_OK;
+    ckpt_shard lone = {.bytes = ckpt_shard_lone(own)};
+    head_label(k, info, fork, own);
+    if (lone.bytes != NULL) head_label(k, info, fork, &lone);
 }
 
-status ckpt_sharder_take(ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckpt_shard *own,
-                         ckpt_shard *lone)
+void ckpt_shard_count(ckpt_shard *own)
 {
-    TRY(ckpt_sharder_copy(k, NULL, own));
-    ckpt_sharder_mark(k, info, fork, own);
-    return lone_take(k, own, lone);
+    own->used = shard_head_of(own)->bytes;
 }
 
 // ---- loading ------------------------------------------------------------------------------------
@@ -385,7 +330,7 @@ typedef struct gathering {
 // Whether the device still has the state of this shard.
 static status is_held(const ckpt_sharder *k, const ckpt_shard *own, bool *out)
 {
-    const shard_head *head = head_of(own);
+    const shard_head *head = shard_head_of(own);
     *out = false;
     if (head->all != k->all) return ST_OK;
     const step_block *then = (const step_block *)(const void *)(own->bytes + head->block_at);
@@ -404,7 +349,7 @@ static status heads_share(gathering *g)
     for (int i = 0; i < g->count; i++) {
         bool holds = false;
         if (ckpt_shard_step(g->have[i]) < 0) continue;
-        mine->heads[i] = *head_of(g->have[i]);
+        mine->heads[i] = *shard_head_of(g->have[i]);
         TRY(is_held(g->k, g->have[i], &holds));
         if (holds) mine->held = i;
     }
@@ -473,7 +418,7 @@ static status tables_share(gathering *g)
         if (!is_now(g, head)) continue;
         TRY(arena_new(g->a, head->count + 1, &table));
         const int64_t bytes = head->count * (int64_t)sizeof(*table);
-        if (rank == s->rank) memcpy(table, table_of(g->have[shard]), (size_t)bytes);
+        if (rank == s->rank) memcpy(table, shard_table_of(g->have[shard]), (size_t)bytes);
         if (bytes > 0) TRY(s->share(s->ranks, rank, table, bytes));
         for (int64_t p = 0; p < head->count; p++) TRY(source_add(g, &table[p], rank, shard));
         if (g->first != NULL) continue;
@@ -513,7 +458,7 @@ static const shard_piece *own_find(const gathering *g, int64_t item, const plan_
     for (int i = 0; i < g->count; i++) {
         if (!is_now(g, &mine->heads[i])) continue;
         // Tables are in the order of items.
-        const shard_piece *table = table_of(g->have[i]);
+        const shard_piece *table = shard_table_of(g->have[i]);
         int64_t low = 0, high = mine->heads[i].count;
         while (low < high) {
             const int64_t middle = low + (high - low) / 2;
@@ -604,7 +549,7 @@ static status shards_check(gathering *g, bool *are_sound)
         uint32_t bad = 0;
         for (int i = 0; i < g->count && r == s->rank; i++) {
             const bool is_read = (g->reads >> i & 1U) != 0;
-            if (is_read && !is_sound(g->have[i])) bad |= UINT32_C(1) << i;
+            if (is_read && !shard_is_sound(g->have[i])) bad |= UINT32_C(1) << i;
         }
         if (r == s->rank) g->damaged |= bad;
         TRY(s->share(s->ranks, (int)r, &bad, (int64_t)sizeof(bad)));
@@ -700,8 +645,7 @@ static status items_put(const gathering *g)
             const shard_piece *from = own_find(g, i, &part, &shard);
             ASSERT(from != NULL);
             const int64_t to = (p.at + r * p.columns) * dtype_bytes(item->type);
-            TRY(exec_write(s->e, item->run_row, to, g->have[shard]->bytes + from->at,
-                           piece_bytes(item, &part)));
+            TRY(exec_write(s->e, item->run_row, to, g->have[shard]->bytes + from->at, from->bytes));
             r += part.rows;
         }
     }

@@ -1,76 +1,170 @@
-// Two functions of the copier are called by a step's operations (exec_probe): one wakes its thread,
-// the other waits for it. The thread that posts steps is in neither, because it may wait for the
-// device.
+// Functions of the copier are called by a step's operations (exec_probe): on each stream one after
+// the last write of what is copied, and on the compute stream one before the first. The thread that
+// posts steps is in none of them, because it may wait for the device.
+//
+// The device part of the step block is taken after the last update, because the next step begins by
+// writing it. What a collective completes after that (weights, with ZeRO-1 and -2) is waited for.
 #include "train/buddy.h"
 
 #include "base/fault.h"
-#include "op/op_kind.h"
 #include "op/step.h"
 
 #include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { COPIES = PROCESS_GENERATIONS, RECORDS = 4 };
-typedef enum copier_state { COPIER_IDLE, COPIER_COPIES, COPIER_ENDS } copier_state;
+typedef enum copier_state {
+    COPIER_IDLE,
+    COPIER_OPEN,   // the step block is taken; some streams still write the state
+    COPIER_COPIES, // to the own shard
+    COPIER_SENDS   // between ranks, or reserves memory; the state may change
+} copier_state;
 
 // The label of a copy.
 typedef struct record {
-    ckpt_info info; // step -1: none
+    ckpt_info info;
     int64_t fork;
 } record;
+
+// The context of the probes of one plan.
+typedef struct watched {
+    buddy_copier *copier;
+    int32_t streams; // that write the state
+} watched;
 
 struct buddy_copier {
     buddy_config config;
     const char *step; // the step block in the arena
-    char *block;      // as it was when the copy began
+    char *block;      // its device part as it was when the copy began
     int64_t block_bytes;
     bool has_thread;
     pthread_t thread;
     pthread_mutex_t lock; // guards all below
     pthread_cond_t changed;
     copier_state state;
+    bool is_stopped;         // no copy begins any more
+    bool ends;               // the thread is to end
+    int32_t ended;           // streams that have written all of a step, while others have not
     int slot;                // where the copy in progress goes, or the next one
     int64_t begun;           // newest step whose copy was begun, or taken by the session
     int64_t newest;          // the same, complete
     record records[RECORDS]; // of the steps posted last
-    int64_t told;            // of them, ever
+    int64_t told, seen;      // of them, ever; of the steps that have ended
     int64_t tokens;          // of all steps so far
     record label;            // of the copy in progress
     error_record error;      // of a copy that failed; code ST_OK: none did
 };
 
+// ---- between ranks ------------------------------------------------------------------------------
+
+// Sends the lone pieces to the buddy, and gets those of the rank whose buddy this one is.
+status buddy_exchange(const buddy_route *x, int64_t step, ckpt_shard *own, ckpt_shard *lone)
+{
+    const int64_t from = (x->rank - x->apart + x->ranks) % x->ranks;
+    const int64_t buddy = (x->rank + x->apart) % x->ranks;
+    if (x->is_lone) {
+        memset(x->counts, 0, (size_t)(2 * x->ranks) * sizeof(*x->counts));
+        x->counts[buddy] = x->bytes[x->rank];
+        x->counts[x->ranks + from] = x->bytes[from];
+        TRY(ckpt_shard_reserve(lone, max_i64(x->bytes[from], 1)));
+        const comm_item item = {.in = ckpt_shard_lone(own), .out = lone->bytes};
+        const comm_args args = {.op = COLLECTIVE_ALL_TO_ALLV,
+                                .type = DTYPE_U8,
+                                .items = &item,
+                                .item_count = 1,
+                                .send_counts = x->counts,
+                                .receive_counts = x->counts + x->ranks,
+                                .tensor = "copies for buddies",
+                                .site = __func__,
+                                .step = step};
+        TRY(comm_run(x->group, &args));
+    }
+    TRY(fault_point("train.buddy.save"));
+    ckpt_shard_count(own);
+    if (x->is_lone) lone->used = x->bytes[from];
+    return ST_OK;
+}
+
 // ---- the copier's side --------------------------------------------------------------------------
+
+// Memory for a generation that has no copy yet, so that copies find their pages.
+static status generation_reserve(const buddy_copier *c, int i)
+{
+    train_process *p = c->config.process;
+    const buddy_route *x = &c->config.route;
+    if (p->own[i].used == 0) {
+        TRY(ckpt_shard_reserve(&p->own[i], ckpt_sharder_own_bytes(c->config.sharder)));
+    }
+    if (p->lone[i].used > 0 || !x->is_lone) return ST_OK;
+    const int64_t from = (x->rank - x->apart + x->ranks) % x->ranks;
+    return ckpt_shard_reserve(&p->lone[i], max_i64(x->bytes[from], 1));
+}
 
 static status copy_take(const buddy_copier *c)
 {
     ckpt_shard *own = &c->config.process->own[c->slot];
+    own->used = c->config.process->lone[c->slot].used = 0;
     TRY(fault_point("train.buddy.save"));
     TRY(ckpt_sharder_copy(c->config.sharder, c->block, own));
+    ckpt_sharder_label(c->config.sharder, &c->label.info, c->label.fork, own);
+    return fault_point("train.buddy.save");
+}
+
+static status copy_send(const buddy_copier *c)
+{
+    train_process *p = c->config.process;
+    const buddy_route *x = &c->config.route;
+    TRY(buddy_exchange(x, c->label.info.step, &p->own[c->slot], &p->lone[c->slot]));
+    if (!x->is_lone) return ST_OK;
     TRY(fault_point("train.buddy.save"));
-    ckpt_sharder_mark(c->config.sharder, &c->label.info, c->label.fork, own);
-    return ST_OK;
+    return comm_barrier(x->group, "copies for buddies");
+}
+
+static void state_set(buddy_copier *c, copier_state state)
+{
+    c->state = state;
+    pthread_cond_broadcast(&c->changed);
+}
+
+// The lock is held, but not while it works. Other ranks wait for this one's pieces, and this one's
+// session may wait for them, so an error ends all waits of this rank.
+static void result_take(buddy_copier *c, status st)
+{
+    pthread_mutex_lock(&c->lock);
+    if (st == ST_OK || c->error.code != ST_OK) return;
+    error_take(&c->error);
+    error_clear();
+    if (c->config.route.all != NULL) comm_abort(c->config.route.all, ST_PEER_LOST, c->error.text);
 }
 
 static void *copier(void *context)
 {
     buddy_copier *c = context;
-    pthread_mutex_lock(&c->lock);
-    while (c->state != COPIER_ENDS) {
+    status st = generation_reserve(c, c->slot);
+    if (st == ST_OK) st = generation_reserve(c, (c->slot + 1) % COPIES);
+    result_take(c, st);
+    state_set(c, COPIER_IDLE);
+    while (!c->ends) {
         if (c->state != COPIER_COPIES) {
             pthread_cond_wait(&c->changed, &c->lock);
             continue;
         }
         pthread_mutex_unlock(&c->lock); // the copy in progress is this thread's
-        const status st = copy_take(c);
-        pthread_mutex_lock(&c->lock);
-        if (st != ST_OK && c->error.code == ST_OK) error_take(&c->error);
-        error_clear();
+        st = copy_take(c);
+        result_take(c, st);
+        if (st == ST_OK) {
+            state_set(c, COPIER_SENDS);
+            pthread_mutex_unlock(&c->lock);
+            st = copy_send(c);
+            result_take(c, st);
+        }
         if (st == ST_OK) {
             c->newest = c->begun;
             c->slot = (c->slot + 1) % COPIES;
         }
-        if (c->state == COPIER_COPIES) c->state = COPIER_IDLE;
-        pthread_cond_broadcast(&c->changed);
+        state_set(c, COPIER_IDLE);
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
@@ -78,117 +172,136 @@ static void *copier(void *context)
 
 // ---- the device's side --------------------------------------------------------------------------
 
-static const record *record_of(const buddy_copier *c, int64_t step)
+// One more stream has written all of a step. All do so before any of them does in the next step,
+// because the first write of that one waits for them.
+static void stream_end(watched *w)
 {
-    for (int i = 0; i < RECORDS; i++) {
-        if (c->records[i].info.step == step) return &c->records[i];
-    }
-    return NULL;
+    buddy_copier *c = w->copier;
+    if (++c->ended < w->streams) return;
+    c->ended = 0;
+    if (c->state == COPIER_OPEN) state_set(c, c->is_stopped ? COPIER_IDLE : COPIER_COPIES);
+    pthread_cond_broadcast(&c->changed);
 }
 
-static status copy_begin(void *context)
+// After the last update.
+static void copy_open(buddy_copier *c)
 {
-    buddy_copier *c = context;
     const step_block *now = (const step_block *)(const void *)c->step;
-    const int64_t step = now->host.step;
-    pthread_mutex_lock(&c->lock);
-    ASSERT(c->state != COPIER_COPIES); // this step's update has waited
+    const int64_t head = (int64_t)offsetof(step_block, device);
+    ASSERT(c->seen < c->told);
+    const record *r = &c->records[c->seen++ % RECORDS];
     c->tokens += now->device.tokens;
-    const record *r = record_of(c, step);
-    if (step % c->config.every == 0 && r != NULL) {
-        c->label = *r;
-        c->label.info.tokens = c->tokens;
-        memcpy(c->block, c->step, (size_t)c->block_bytes);
-        c->begun = step;
-        c->state = COPIER_COPIES;
-        pthread_cond_broadcast(&c->changed);
-    }
+    if (r->info.step % c->config.every != 0 || c->error.code != ST_OK) return;
+    c->label = *r;
+    c->label.info.tokens = c->tokens;
+    memcpy(c->block + head, c->step + head, (size_t)(c->block_bytes - head));
+    c->begun = r->info.step;
+    state_set(c, COPIER_OPEN);
+}
+
+static status compute_end(void *context)
+{
+    watched *w = context;
+    buddy_copier *c = w->copier;
+    pthread_mutex_lock(&c->lock);
+    while (c->state != COPIER_IDLE && !c->is_stopped) pthread_cond_wait(&c->changed, &c->lock);
+    if (!c->is_stopped) copy_open(c);
+    stream_end(w);
     pthread_mutex_unlock(&c->lock);
     return ST_OK;
 }
 
+static status other_end(void *context)
+{
+    watched *w = context;
+    pthread_mutex_lock(&w->copier->lock);
+    stream_end(w);
+    pthread_mutex_unlock(&w->copier->lock);
+    return ST_OK;
+}
+
+// Before the first write.
 static status copy_wait(void *context)
 {
-    buddy_copier *c = context;
+    buddy_copier *c = ((watched *)context)->copier;
     pthread_mutex_lock(&c->lock);
-    while (c->state == COPIER_COPIES) pthread_cond_wait(&c->changed, &c->lock);
+    while (c->state == COPIER_COPIES || (c->ended > 0 && !c->is_stopped)) {
+        pthread_cond_wait(&c->changed, &c->lock);
+    }
+    if (c->state == COPIER_OPEN) state_set(c, COPIER_IDLE); // it is stopped, and some stream is not
     pthread_mutex_unlock(&c->lock);
     return ST_OK;
 }
 
-// The node of an action that decides whether the step's update is made; -1: none.
-static int32_t decide_find(const plan *p, const plan_action *a)
+// ---- plans --------------------------------------------------------------------------------------
+
+static plan_place compute_last(const plan *p, const plan_writes *w)
 {
-    if (a->kind != ACTION_OPTIMIZER || a->binding < 0) return -1;
-    const op_node *nodes = p->bindings[a->binding].program->lists[a->list].nodes;
-    for (int32_t i = 0; i < a->ops_count; i++) {
-        if (op_decides(nodes[a->ops_begin + i].code)) return i;
+    for (int32_t i = w->count - 1; i >= 0; i--) {
+        if (p->actions[w->last[i].action].stream == STREAM_COMPUTE) return w->last[i];
     }
-    return -1;
+    return (plan_place){-1, -1};
 }
 
-// After the last update the state is whole: its updates are on one stream, and no communication
-// comes after them.
-static bool is_last_update(const plan *p, int32_t action)
+status buddy_can_copy(arena *a, const plan *p, const plan_mesh *mesh, const bool *rows,
+                      buddy_plan *out, bool *can)
 {
-    const plan_action *at = &p->actions[action];
-    if (at->kind != ACTION_OPTIMIZER || at->ops_count == 0) return false;
-    for (int32_t i = action + 1; i < p->action_count; i++) {
-        if (p->actions[i].kind == ACTION_OPTIMIZER) return false;
-    }
-    return true;
+    buddy_plan x = {.p = p};
+    plan_writes block;
+    bool *of_block = NULL;
+    TRY(plan_writes_find(a, p, mesh, rows, &x.writes));
+    *can = x.writes.count == 0;
+    if (p->purpose != PURPOSE_TRAIN) return ST_OK;
+    TRY(arena_new(a, p->run->count + 1, &of_block));
+    of_block[plan_ref_row(p->step_ref)] = true;
+    TRY(plan_writes_find(a, p, mesh, of_block, &block));
+    x.last = compute_last(p, &x.writes);
+    const plan_place decided = compute_last(p, &block);
+    *can = x.last.action >= 0 && x.writes.before.action >= 0 && decided.action >= 0 &&
+           decided.action == block.last[block.count - 1].action;
+    if (plan_place_is_before(x.last, decided)) x.last = decided;
+    *out = x;
+    return ST_OK;
 }
 
-bool buddy_can_copy(const plan *p)
+static int probes_compare(const void *left, const void *right)
 {
-    bool has_updates = false;
-    for (int32_t i = 0; i < p->action_count; i++) {
-        const plan_action *at = &p->actions[i];
-        if (at->kind == ACTION_OPTIMIZER && at->stream != STREAM_COMPUTE) return false;
-        if (at->kind == ACTION_COMMUNICATE && has_updates) return false;
-        has_updates = has_updates || decide_find(p, at) >= 0;
-    }
-    return has_updates;
+    const exec_probe *x = left, *y = right;
+    const plan_place a = {x->action, x->node}, b = {y->action, y->node};
+    return plan_place_is_before(a, b) ? -1 : plan_place_is_before(b, a);
 }
 
-static status plan_probe(buddy_copier *c, arena *a, const plan *p)
+static status plan_probe(buddy_copier *c, arena *a, const buddy_plan *x)
 {
+    const plan_place before = x->writes.before;
     exec_probe *probes = NULL;
+    watched *w = NULL;
     int64_t count = 0;
-    TRY(arena_new(a, 2, &probes));
-    for (int32_t i = 0; i < p->action_count; i++) {
-        const plan_action *at = &p->actions[i];
-        const int32_t decides = decide_find(p, at);
-        exec_probe probe = {.action = i, .node = decides, .ref = p->step_ref, .context = c};
-        probe.call = copy_wait;
-        if (decides >= 0) probes[count++] = probe;
-        if (!is_last_update(p, i)) continue;
-        ASSERT(count == 1);
-        probe.node = at->ops_count - 1;
-        probe.call = copy_begin;
-        probes[count++] = probe;
+    TRY(arena_new(a, 1, &w));
+    TRY(arena_new(a, x->writes.count + 1, &probes));
+    w->copier = c;
+    w->streams = x->writes.count;
+    probes[count++] =
+        (exec_probe){.action = before.action, .node = before.node, .call = copy_wait, .context = w};
+    for (int32_t i = 0; i < x->writes.count; i++) {
+        plan_place at = x->writes.last[i];
+        const bool computes = x->p->actions[at.action].stream == STREAM_COMPUTE;
+        if (computes) at = x->last;
+        probes[count++] = (exec_probe){.action = at.action,
+                                       .node = at.node,
+                                       .call = computes ? compute_end : other_end,
+                                       .context = w};
     }
-    ASSERT(count == 2);
-    exec_probes_set(c->config.e, p, probes, count);
+    qsort(probes, (size_t)count, sizeof(*probes), probes_compare);
+    for (int64_t i = 0; i < count; i++) probes[i].ref = x->p->step_ref;
+    exec_probes_set(c->config.e, x->p, probes, count);
     return ST_OK;
 }
 
 // ---- the session's side -------------------------------------------------------------------------
 
-status buddy_copier_create(const buddy_config *wanted, arena *a, buddy_copier **out)
+static status thread_begin(buddy_copier *c)
 {
-    buddy_copier *c = NULL;
-    TRY(arena_new(a, 1, &c));
-    c->config = *wanted;
-    const plan_table *run = wanted->plans[0]->run;
-    const plan_tensor *step = &run->tensors[plan_table_find(run, "step")];
-    c->step = wanted->memory + step->offset;
-    c->block_bytes = step->bytes;
-    TRY(arena_new(a, step->bytes, &c->block));
-    c->begun = c->newest = wanted->step;
-    c->slot = wanted->process->next;
-    c->tokens = wanted->tokens;
-    for (int i = 0; i < RECORDS; i++) c->records[i].info.step = -1;
     if (pthread_mutex_init(&c->lock, NULL) != 0 || pthread_cond_init(&c->changed, NULL) != 0) {
         return fail(ST_NO_MEMORY, "no memory for a lock");
     }
@@ -198,12 +311,25 @@ status buddy_copier_create(const buddy_config *wanted, arena *a, buddy_copier **
                     error, host_limit_remedy(error));
     }
     c->has_thread = true;
-    for (int64_t i = 0; i < wanted->count; i++) {
-        const status st = plan_probe(c, a, wanted->plans[i]);
-        if (st == ST_OK) continue;
-        buddy_copier_destroy(c);
-        return st;
-    }
+    return ST_OK;
+}
+
+status buddy_copier_create(const buddy_config *wanted, arena *a, buddy_copier **out)
+{
+    buddy_copier *c = NULL;
+    TRY(arena_new(a, 1, &c));
+    c->config = *wanted;
+    const plan_table *run = wanted->plans[0].p->run;
+    const plan_tensor *step = &run->tensors[plan_table_find(run, "step")];
+    c->step = wanted->memory + step->offset;
+    c->block_bytes = step->bytes;
+    TRY(arena_new(a, step->bytes, &c->block));
+    c->state = COPIER_SENDS; // it reserves memory
+    c->begun = c->newest = wanted->step;
+    c->slot = wanted->process->next;
+    c->tokens = wanted->tokens;
+    for (int64_t i = 0; i < wanted->count; i++) TRY(plan_probe(c, a, &wanted->plans[i]));
+    TRY(thread_begin(c));
     *out = c;
     return ST_OK;
 }
@@ -227,23 +353,50 @@ void buddy_copier_info(buddy_copier *c, const ckpt_info *info, int64_t fork)
 status buddy_copier_see(buddy_copier *c, bool waits, int64_t *newest)
 {
     pthread_mutex_lock(&c->lock);
-    while (waits && c->state == COPIER_COPIES) pthread_cond_wait(&c->changed, &c->lock);
-    if (c->state != COPIER_COPIES) c->config.process->next = c->slot;
+    while (waits && c->state != COPIER_IDLE) pthread_cond_wait(&c->changed, &c->lock);
+    if (c->state == COPIER_IDLE) c->config.process->next = c->slot;
     *newest = c->newest;
     const status st = c->error.code != ST_OK ? error_put(&c->error) : ST_OK;
     pthread_mutex_unlock(&c->lock);
     return st;
 }
 
+status buddy_copier_error(buddy_copier *c, status st)
+{
+    pthread_mutex_lock(&c->lock);
+    if (st == ST_PEER_LOST && c->error.code != ST_OK) st = error_put(&c->error);
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+void buddy_copier_rest(buddy_copier *c)
+{
+    pthread_mutex_lock(&c->lock);
+    while (c->state == COPIER_OPEN || c->state == COPIER_COPIES) {
+        pthread_cond_wait(&c->changed, &c->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void buddy_copier_stop(buddy_copier *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->is_stopped = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
 void buddy_copier_close(buddy_copier *c)
 {
     if (!c->has_thread) return;
     pthread_mutex_lock(&c->lock);
-    while (c->state == COPIER_COPIES) pthread_cond_wait(&c->changed, &c->lock);
-    c->state = COPIER_ENDS;
-    pthread_cond_broadcast(&c->changed);
+    while (c->state == COPIER_COPIES || c->state == COPIER_SENDS) {
+        pthread_cond_wait(&c->changed, &c->lock);
+    }
+    state_set(c, COPIER_IDLE);
+    c->ends = true;
     pthread_mutex_unlock(&c->lock);
-    if (c->has_thread) (void)pthread_join(c->thread, NULL);
+    (void)pthread_join(c->thread, NULL);
     c->has_thread = false;
 }
 

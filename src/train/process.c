@@ -29,7 +29,6 @@ void train_process_destroy(train_process *p)
         ckpt_shard_free(&p->own[i]);
         ckpt_shard_free(&p->lone[i]);
     }
-    ckpt_shard_free(&p->sent);
     comm_memory_destroy(p->memory);
     for (int i = 0; i < PROCESS_PLANS_MAX; i++) {
         arena *a = p->plans[i].a;

@@ -25,8 +25,7 @@ typedef struct process_plans {
 
 struct train_process {
     ckpt_shard own[PROCESS_GENERATIONS], lone[PROCESS_GENERATIONS]; // lone: of another rank
-    ckpt_shard sent;
-    int next;             // generation to overwrite
+    int next;                                                       // generation to overwrite
     comm_memory *memory;  // while no session has it; NULL: none
     bool memory_is_fresh; // no session has had it
     // The state in `memory`: of which plans, and the newest step whose copy was taken from it or

@@ -373,6 +373,7 @@ status session_go(session *s, int64_t limit, bool *done)
             session_spend(s, OBS_DIGESTS);
         }
         TRY(session_record(s));
+        session_buddy_rest(s);
         TRY(session_rebalance(s));
         session_spend(s, OBS_OTHER);
         const int64_t begin = session_now(s);
@@ -669,6 +670,7 @@ status session_open(const host *h, arena *a, const train_order *order, session *
 
 status session_close(session *s, status st, train_outcome *out)
 {
+    st = session_buddy_error(s, st);
     if (s->plans.kernels != NULL && st == ST_CORRUPT &&
         kern_checks_has_failed(kern_context_checks(s->plans.kernels))) {
         s->wrong = s->ranks.all != NULL ? comm_rank(s->ranks.all) : 0;

@@ -100,9 +100,8 @@ typedef struct session {
     } tasks;
     struct {
         ckpt_sharder *sharder;       // NULL: no copies in other ranks
-        int64_t *bytes;              // [rank] that it sends
-        bool is_lone;                // some rank sends pieces
-        int64_t domain;              // ranks in a row that fail together
+        struct buddy_route *route;   // of the session's thread
+        comm_group *group;           // of the copier; NULL: it sends nothing
         struct buddy_copier *copier; // copies overlap with the next step; NULL: they do not
     } buddy;
     int64_t *repairs_told; // [rank] repaired products so far; NULL: products are not checked

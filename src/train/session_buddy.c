@@ -4,8 +4,8 @@
 //
 // After a step each rank copies its pieces into its own process, and sends those that no other rank
 // holds to its buddy: the next rank in another failure domain (another host if there are several,
-// else another process). There are two generations. A rank ends a copy only after its buddy has
-// it, so the ranks are at most one generation apart and one of them is complete everywhere.
+// else another process). There are two generations, of which one is complete everywhere
+// (train/buddy.h).
 //
 // Processes outlive their sessions (resilience.mode = live). The ranks of the next epoch bring the
 // newest complete generation together (checkpoint/shard.h), in any layout, without a file.
@@ -24,50 +24,90 @@ static train_process *buddies_of(const session *s)
 }
 
 // Ranks in a row that fail together: as many as the host with the most ranks has.
-static status domain_find(session *s)
+static status domain_find(const session *s, int64_t *out)
 {
     int local = comm_local_ranks(s->ranks.all);
     TRY(session_agree(s, &local, "ranks of a host"));
-    s->buddy.domain = local < comm_ranks(s->ranks.all) ? local : 1;
+    *out = local < comm_ranks(s->ranks.all) ? local : 1;
     return ST_OK;
 }
 
 static status sharder_make(session *s)
 {
     const int64_t ranks = comm_ranks(s->ranks.all);
+    buddy_route *x = NULL;
     if (s->buddy.sharder != NULL) return ST_OK;
-    TRY(domain_find(s));
-    TRY(ckpt_sharder_create(&s->job.state, s->a, ranks, s->buddy.domain, &s->buddy.sharder));
+    TRY(arena_new(s->a, 1, &x));
+    *x = (buddy_route){.all = s->ranks.all,
+                       .group = s->ranks.hosts,
+                       .ranks = ranks,
+                       .rank = comm_rank(s->ranks.all)};
+    TRY(domain_find(s, &x->apart));
+    TRY(ckpt_sharder_create(&s->job.state, s->a, ranks, x->apart, &s->buddy.sharder));
     const comm_memory *memory = s->job.shared.memory;
     if (memory != NULL) ckpt_sharder_memory(s->buddy.sharder, comm_memory_at(memory));
-    TRY(arena_new(s->a, ranks, &s->buddy.bytes));
+    TRY(arena_new(s->a, ranks, &x->bytes));
+    TRY(arena_new(s->a, 2 * ranks, &x->counts));
     for (int64_t r = 0; r < ranks; r++) {
-        s->buddy.bytes[r] = ckpt_sharder_lone_bytes(s->buddy.sharder, r);
-        s->buddy.is_lone = s->buddy.is_lone || s->buddy.bytes[r] > 0;
+        x->bytes[r] = ckpt_sharder_lone_bytes(s->buddy.sharder, r);
+        x->is_lone = x->is_lone || (x->bytes[r] > 0 && ranks > 1);
     }
+    s->buddy.route = x;
     return ST_OK;
 }
 
-// The rest of a step writes into what is copied: residuals of compression, scales of fp8, loads of
-// experts. Values that are compared must not have been used before.
-static bool can_overlap(const session *s)
+// Values that are compared must not have been used before; a replay runs steps that change nothing.
+static bool may_overlap(const session *s)
 {
-    return s->job.shared.memory != NULL && !s->buddy.is_lone && s->r->sdc.digests == 0 &&
-           s->replay == NULL && !s->objective.is_watched && s->plans.codec.codec == NULL &&
-           s->r->train.precision != RUN_FP8 && s->plans.model->load_layers == 0 &&
-           s->shares == NULL && s->job.ranks.lender == NULL;
+    return s->job.shared.memory != NULL && s->r->sdc.digests == 0 && s->replay == NULL &&
+           !s->objective.is_watched && s->shares == NULL && s->job.ranks.lender == NULL;
+}
+
+// Finds the places in the plans of steps; *can: there are such in all plans of all ranks.
+static status plans_find(session *s, buddy_plan **out, int64_t *count, bool *can)
+{
+    const plan_mesh mesh = session_mesh(s);
+    buddy_plan *plans = NULL;
+    bool *rows = NULL;
+    int cannot = !may_overlap(s);
+    TRY(arena_new(s->a, s->plans.run.count + 1, &rows));
+    TRY(arena_new(s->a, s->plans.count, &plans));
+    ckpt_sharder_rows(s->buddy.sharder, rows);
+    for (int64_t i = 0; i < s->plans.count && !cannot; i++) {
+        const plan *p = s->plans.all[i];
+        bool copies = false;
+        TRY(buddy_can_copy(s->a, p, &mesh, rows, &plans[*count], &copies));
+        cannot = !copies;
+        *count += p->purpose == PURPOSE_TRAIN;
+    }
+    TRY(session_agree(s, &cannot, "copies during a step"));
+    *out = plans;
+    *can = !cannot && *count > 0;
+    return ST_OK;
+}
+
+// A group that the copier alone uses.
+static status group_make(session *s)
+{
+    enum { NUMBER = 255 }; // those of plans are smaller
+    const int ranks = comm_ranks(s->ranks.all);
+    int32_t *members = NULL;
+    if (!s->buddy.route->is_lone) return ST_OK;
+    TRY(arena_new(s->a, ranks, &members));
+    for (int32_t r = 0; r < ranks; r++) members[r] = r;
+    return comm_group_create(s->ranks.all, members, ranks, NUMBER, "copies", &s->buddy.group);
 }
 
 static status copier_make(session *s)
 {
-    const plan **plans = NULL;
+    buddy_plan *plans = NULL;
     int64_t count = 0;
-    TRY(arena_new(s->a, s->plans.count, &plans));
-    for (int64_t i = 0; i < s->plans.count; i++) {
-        if (s->plans.all[i]->purpose != PURPOSE_TRAIN) continue;
-        if (!buddy_can_copy(s->plans.all[i])) return ST_OK;
-        plans[count++] = s->plans.all[i];
-    }
+    bool can = false;
+    TRY(plans_find(s, &plans, &count, &can));
+    if (!can) return ST_OK;
+    TRY(group_make(s));
+    buddy_route route = *s->buddy.route;
+    route.group = s->buddy.group;
     const buddy_config c = {.sharder = s->buddy.sharder,
                             .process = buddies_of(s),
                             .e = s->job.e,
@@ -76,15 +116,20 @@ static status copier_make(session *s)
                             .memory = comm_memory_at(s->job.shared.memory),
                             .every = s->r->resilience.buddy.ranks,
                             .step = s->step,
-                            .tokens = s->tokens};
+                            .tokens = s->tokens,
+                            .route = route};
     return buddy_copier_create(&c, s->a, &s->buddy.copier);
 }
 
 status session_buddy_open(session *s)
 {
-    if (buddies_of(s) == NULL) return ST_OK;
+    train_process *b = buddies_of(s);
+    if (b == NULL) return ST_OK;
     TRY(sharder_make(s));
-    return can_overlap(s) ? copier_make(s) : ST_OK;
+    for (int i = 0; i < GENERATIONS && s->buddy.route->is_lone; i++) {
+        TRY(ckpt_shard_share(&b->own[i], s->ranks.all));
+    }
+    return copier_make(s);
 }
 
 bool session_buddy_overlaps(const session *s)
@@ -107,13 +152,23 @@ status session_buddy_see(session *s)
     return s->buddy.copier != NULL ? buddy_copier_see(s->buddy.copier, false, &newest) : ST_OK;
 }
 
+status session_buddy_error(session *s, status st)
+{
+    return s->buddy.copier != NULL ? buddy_copier_error(s->buddy.copier, st) : st;
+}
+
+void session_buddy_rest(session *s)
+{
+    if (s->buddy.copier != NULL) buddy_copier_rest(s->buddy.copier);
+}
+
 // The device keeps the state of the newest copy unless a later update has begun.
-void session_buddy_close(session *s)
+static void copier_end(session *s, train_process *b)
 {
     buddy_copier *c = s->buddy.copier;
-    train_process *b = buddies_of(s);
     int64_t newest = -1;
     if (c == NULL) return;
+    buddy_copier_stop(c);
     exec_settle(s->job.e);
     buddy_copier_close(c);
     if (buddy_copier_see(c, true, &newest) != ST_OK) error_clear();
@@ -125,31 +180,16 @@ void session_buddy_close(session *s)
     s->buddy.copier = NULL;
 }
 
-// Sends the lone pieces to the buddy, and gets those of the rank whose buddy this one is.
-static status lone_exchange(session *s, train_process *b, ckpt_shard *to)
+void session_buddy_close(session *s)
 {
-    const int64_t ranks = comm_ranks(s->ranks.all), me = comm_rank(s->ranks.all);
-    const int64_t apart = s->buddy.domain;
-    const int64_t from = (me - apart + ranks) % ranks, buddy = (me + apart) % ranks;
-    int64_t *counts = NULL;
-    if (!s->buddy.is_lone || ranks == 1) return ST_OK;
-    TRY(arena_new(s->a, 2 * ranks, &counts));
-    counts[buddy] = s->buddy.bytes[me];
-    counts[ranks + from] = s->buddy.bytes[from];
-    TRY(ckpt_shard_reserve(to, max_i64(s->buddy.bytes[from], 1)));
-    const comm_item item = {.in = b->sent.bytes, .out = to->bytes};
-    const comm_args args = {.op = COLLECTIVE_ALL_TO_ALLV,
-                            .type = DTYPE_U8,
-                            .items = &item,
-                            .item_count = 1,
-                            .send_counts = counts,
-                            .receive_counts = counts + ranks,
-                            .tensor = "copies for buddies",
-                            .site = __func__,
-                            .step = s->step};
-    TRY(comm_run(s->ranks.hosts, &args));
-    to->used = s->buddy.bytes[from];
-    return ST_OK;
+    train_process *b = buddies_of(s);
+    if (b == NULL) return;
+    copier_end(s, b);
+    comm_group_destroy(s->buddy.group);
+    s->buddy.group = NULL;
+    for (int i = 0; i < GENERATIONS; i++) {
+        if (ckpt_shard_share(&b->own[i], NULL) != ST_OK) error_clear();
+    }
 }
 
 status session_buddy_save(session *s, bool in_any_case)
@@ -161,22 +201,20 @@ status session_buddy_save(session *s, bool in_any_case)
     if (s->buddy.copier != NULL) TRY(buddy_copier_see(s->buddy.copier, true, &newest));
     if (newest == s->step) { // it was taken; an evaluation may have come since
         ckpt_shard *taken = &b->own[(b->next + GENERATIONS - 1) % GENERATIONS];
-        if (taken->used > 0) ckpt_sharder_mark(s->buddy.sharder, &info, s->fork, taken);
+        if (taken->used > 0) ckpt_sharder_label(s->buddy.sharder, &info, s->fork, taken);
         session_process_holds(s);
         return ST_OK;
     }
     ckpt_shard *own = &b->own[b->next], *lone = &b->lone[b->next];
     own->used = lone->used = 0; // a rank that ends here has the other generation
     TRY(fault_point("train.buddy.save"));
-    TRY(ckpt_sharder_take(s->buddy.sharder, &info, s->fork, own, &b->sent));
+    TRY(ckpt_sharder_copy(s->buddy.sharder, NULL, own));
+    ckpt_sharder_label(s->buddy.sharder, &info, s->fork, own);
     // A value that has changed since the step must be in no copy.
-    const int64_t taken = own->used;
-    own->used = 0;
     TRY(session_replicas_check(s, true));
     TRY(fault_point("train.buddy.save"));
-    TRY(lone_exchange(s, b, lone));
-    own->used = taken;
-    TRY(fault_point("train.buddy.save"));
+    TRY(buddy_exchange(s->buddy.route, s->step, own,
+                       lone)); // all ranks meet again before the next copy
     b->next = (b->next + 1) % GENERATIONS;
     if (s->buddy.copier != NULL) buddy_copier_has(s->buddy.copier, s->step);
     session_process_holds(s);
@@ -188,6 +226,21 @@ static void damage_say(const session *s, const ckpt_shard *k, bool is_damaged, c
     if (!is_damaged && (k->used == 0 || ckpt_shard_step(k) >= 0)) return;
     session_say(s, LOG_WARN, "a copy of %s in the memory of rank %d is damaged and is not used",
                 whose, comm_rank(s->ranks.all));
+}
+
+// The next copy does not overwrite the state that was loaded, which other ranks may need again. A
+// newer one that was not complete is forgotten: the steps after this one may get other bits.
+static void generation_choose(train_process *b, const ckpt_entry *loaded)
+{
+    for (int i = 0; i < GENERATIONS; i++) {
+        ckpt_shard *both[] = {&b->own[i], &b->lone[i]};
+        for (int k = 0; k < COUNT_OF(both); k++) {
+            ckpt_entry e = {.step = -1};
+            if (both[k]->used > 0) e = ckpt_shard_entry(both[k]);
+            if (e.step == loaded->step && e.fork == loaded->fork) b->next = (i + 1) % GENERATIONS;
+            if (e.fork == loaded->fork && e.step > loaded->step) both[k]->used = 0;
+        }
+    }
 }
 
 status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry *saved,
@@ -211,6 +264,7 @@ status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry
     }
     if (found.entry.step < 0) return ST_OK;
     *is_loaded = true;
+    generation_choose(s->memory.order->process, &found.entry);
     s->fork = max_i64(s->fork, found.entry.fork);
     const int64_t step = found.entry.step;
     s->saved_step = saved != NULL && saved->step == step ? step : -1; // on the disk
