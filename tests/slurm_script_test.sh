@@ -41,10 +41,10 @@ same "starts no rank" "$([ -e steps ] && echo yes || echo no)" no
 
 job wait 0 0 >out 2>err &
 script_pid=$!
-until [ -s steps ]; do sleep 0.05; done
-sleep 0.2
-inner=$(processes train.sbatch | awk -v shell=$script_pid '$2 == shell { print $1 }')
-kill -TERM "${inner:-$script_pid}"
+soon $script_pid test -s steps
+inner=$(processes train.sbatch | awk -v shell=$script_pid '$1 == shell || $2 == shell { print $1 }')
+soon $script_pid signal_in SigCgt "${inner:=$script_pid}" 15
+kill -TERM "$inner"
 wait $script_pid
 same "TERM: exit code" $? 75
 says "TERM reaches the step" steps '^term'

@@ -43,7 +43,7 @@ same_digests() {
 }
 # listening LOG PID: waits for the line of a server that says its port, which becomes $port. LOG must be empty before it starts.
 listening() {
-    for _ in $(seq 600); do
+    for _ in $(seq 1800); do
         port=$(sed -n 's|^listens .*:\([0-9]*\)/v1.*|\1|p' "$1" 2>/dev/null)
         [ -z "$port" ] || return 0
         kill -0 "$2" 2>/dev/null || return 1

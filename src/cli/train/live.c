@@ -61,8 +61,8 @@ static void join_close(live_run *v, int fd)
     error_record kept;
     error_take(&kept);
     if (fd >= 0) (void)close(fd);
-    status st = path_join(v->cli->a, v->order->r->run.dir, "join", &path);
-    if (st == ST_OK) st = v->cli->h->api->path_remove(v->cli->h, path);
+    if (path_join(v->cli->a, v->order->r->run.dir, "join", &path) == ST_OK)
+        (void)v->cli->h->api->path_remove(v->cli->h, path);
     (void)error_put(&kept);
 }
 

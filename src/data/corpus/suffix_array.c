@@ -132,7 +132,7 @@ static status sort_symbols(symbols *t, int32_t *sa)
     int32_t *counts = calloc((size_t)t->alphabet, sizeof(*counts));
     int32_t *buckets = malloc((size_t)t->alphabet * sizeof(*buckets));
     int32_t *lms = calloc((size_t)n / 2 + 1, sizeof(*lms));
-    int32_t *names = malloc(((size_t)n / 2 + 1) * sizeof(*names));
+    int32_t *names = calloc((size_t)n / 2 + 1, sizeof(*names));
     status st = ST_OK;
     if (types == NULL || counts == NULL || buckets == NULL || lms == NULL || names == NULL) {
         st = fail(ST_NO_MEMORY, "no memory for a suffix array of %d positions", n);
@@ -171,6 +171,7 @@ status suffix_array(const uint8_t *text_bytes, int64_t count, int32_t *suffixes)
 {
     ASSERT(count >= 0 && count < INT32_MAX);
     if (count == 0) return ST_OK;
+    ASSERT(text_bytes != NULL);
     symbols t = {.bytes = text_bytes, .count = (int32_t)count, .alphabet = 256};
     return sort_symbols(&t, suffixes);
 }
