@@ -127,7 +127,7 @@ while done < kills:
                     sys.exit("%s differs after kill %d" % (f, done))
         if ended: break
         done += 1
-    for _ in range(100):
+    for _ in range(1200): # a killed process holds its lock until the system has ended it
         if subprocess.run([program, "data", "build", "k.yaml", "out=" + out], capture_output=True).returncode == 0: break
         time.sleep(0.1)
     for name, digest in wanted.items():
