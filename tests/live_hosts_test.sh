@@ -46,8 +46,8 @@ cat launcher.* >out
 : >err
 same "a rank and the leader are killed: exit codes" "$codes" " 0 0 0"
 same "a rank and the leader are killed: the digest of one process" "$(digest run)" "$(digest one)"
-says "the lost rank is told" run/metrics.jsonl "\"event\": \"lost\", \"rank\": $rank, \"epoch\": 1, \"ranks\": 3"
-says "the lost launcher is told" run/metrics.jsonl '"epoch": 2, "ranks": [23].*host 0 of 3'
+says "the lost rank is told" run/metrics.jsonl "\"event\": \"lost\", \"rank\": $rank, \"epoch\": [0-9]+, \"ranks\": 3"
+says "the lost launcher is told" run/metrics.jsonl '"epoch": [0-9]+, "ranks": [23].*host 0 of 3'
 says "it comes back" run/logs/processes-0 '^0 '
 same "the files by which launchers come back are gone after the run" "$(ls run | grep -c ^hosts)" 0
 code "no host is missing" 4 "$trireme" train run --join

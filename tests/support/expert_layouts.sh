@@ -10,7 +10,7 @@ keys="model.preset=moe-tiny model.layers=4 model.dim=32 model.heads=2 model.expe
 whole="layout.sp=yes layout.etp=1"
 digest_of() { # KEY...
     rm -rf "$dir/one"
-    timeout 600 "$trireme" train demo/config.yaml --quiet run.dir="$dir/one" $keys "$@" >"$dir/text" 2>&1 &&
+    timeout 600 "$trireme" train demo/config.yaml --quiet run.dir="$dir/one" $keys "$@" >"$dir/out" 2>"$dir/err" &&
         "$trireme" digest "$dir/one" 2>&1
 }
 # Compares layouts, one on a line, with one rank; both have the same keys of determinism.

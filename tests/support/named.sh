@@ -8,7 +8,7 @@ failures=0
 passed() { echo "[       OK ] $1"; }
 failed() {
     echo "[  FAILED  ] $1"
-    sed 's/^/    /' "$dir/out" "$dir/err" | cut -c1-300 | tail -20
+    sed 's/^/    /' "$dir/out" "$dir/err" 2>/dev/null | cut -c1-300 | tail -20
     failures=$((failures + 1))
 }
 # code NAME EXPECTED COMMAND...: runs it, output in $dir/out, errors in $dir/err
