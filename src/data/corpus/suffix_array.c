@@ -128,6 +128,7 @@ static status order_pieces(const int32_t *positions, const int32_t *piece_names,
 static status sort_symbols(symbols *t, int32_t *sa)
 {
     const int32_t n = t->count;
+    ASSERT(n > 0 && t->alphabet > 0);
     uint8_t *types = malloc((size_t)n / 8 + 1);
     int32_t *counts = calloc((size_t)t->alphabet, sizeof(*counts));
     int32_t *buckets = malloc((size_t)t->alphabet * sizeof(*buckets));
