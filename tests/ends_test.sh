@@ -56,14 +56,20 @@ for closed in '>&-' '<&- >&- 2>&-'; do
 done
 code "ulimit -f" 4 bash -c 'ulimit -f 1000; exec "$@"' . "$trireme" train c.yaml run.dir="$dir/f" layout.dp=2
 says "ulimit -f is named" err 'ulimit -f'
+says "STATUS of a run that did not begin" f/STATUS '^failed 4 .*ulimit -f'
 code "ulimit -n" 4 bash -c 'ulimit -n 16; exec "$@"' . timeout -s KILL 120 "$trireme" train c.yaml run.dir="$dir/n" layout.dp=4
 says "ulimit -n is named" err 'ulimit -n'
 code "ulimit -n, live" 4 bash -c 'ulimit -n 20; exec "$@"' . timeout -s KILL 120 "$trireme" train c.yaml run.dir="$dir/nl" layout.dp=2 resilience.mode=live
 says "ulimit -n is named, live" err 'ulimit -n'
 code "ulimit -s" 4 bash -c 'ulimit -s 256; exec "$@"' . "$trireme" train c.yaml run.dir="$dir/s"
 says "ulimit -s is named" err 'ulimit -s'
+code "train" 0 train over layout.dp=2
+code "the same again, with a bad rank" 4 env TRIREME_CONSOLE= bash -c 'ulimit -n 16; exec "$@"' . timeout -s KILL 120 "$trireme" train c.yaml run.dir="$dir/over" layout.dp=2 train.steps=4
+says "STATUS is no longer that of the first" over/STATUS '^failed 4 '
 code "RANK without MASTER_ADDR" 3 env RANK=0 WORLD_SIZE=2 MASTER_PORT=29500 "$trireme" train c.yaml run.dir="$dir/t"
 says "MASTER_ADDR is named" err 'MASTER_ADDR is not'
+code "a launcher that is not read" 3 env FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2 "$trireme" train c.yaml run.dir="$dir/t"
+says "its variable is named" err 'FLUX_TASK_RANK'
 
 start one
 kill -HUP $run
@@ -73,6 +79,12 @@ start quit
 kill -QUIT $run
 ended quit 75 $run
 says "SIGQUIT saves" quit/STATUS '^stopped 75 SIGQUIT in step'
+for signal in USR2 XCPU; do # of batch systems
+    start $signal
+    kill -$signal $run
+    ended $signal 75 $run
+    says "SIG$signal saves" $signal/STATUS "^stopped 75 SIG$signal in step"
+done
 delivered() { ! signal_in ShdPnd $run 2; }
 twice() { # in the middle of a step, so that the first one cannot end the run before the second comes
     kill -INT $run
@@ -91,6 +103,17 @@ LONG=1 start both layout.dp=2 train.global_batch=1000000
 twice
 ended "both ranks, a second ^C" 130 $run
 says "its STATUS" both/STATUS '^failed 130 a second SIGINT'
+
+start away layout.dp=2 resilience.mode=live
+rm -rf away
+kill -9 "$(ranks_of away post | tail -1)"
+for _ in $(seq 200); do # the epoch after the loss takes steps
+    grep -q 'training continues' away.out && break
+    sleep 0.05
+done
+kill -TERM $run
+ended away 75 $run
+says "a rank killed after its folder was removed" out 'training continues after step'
 
 start frozen layout.dp=2
 kill -STOP $(ranks_of frozen)

@@ -1,6 +1,8 @@
 // Host functions that are equal for a real and a simulated host: whole small files, paths.
 #include "base/host.h"
 
+#include "base/text.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +11,7 @@ static status read_whole(const host *h, arena *a, const char *path, file_mode mo
 {
     file *f;
     int64_t size;
-    void *text;
+    void *contents;
     status st;
     TRY(h->api->file_open(h, path, mode, &f));
     TRY_TO(close_file, h->api->file_size(f, &size));
@@ -18,9 +20,9 @@ static status read_whole(const host *h, arena *a, const char *path, file_mode mo
                   (long long)limit_bytes);
         goto close_file;
     }
-    TRY_TO(close_file, arena_alloc(a, size + 1, &text)); // zeroed: the NUL is there
-    TRY_TO(close_file, h->api->file_read(f, 0, text, size));
-    *out = text;
+    TRY_TO(close_file, arena_alloc(a, size + 1, &contents)); // zeroed: the NUL is there
+    TRY_TO(close_file, h->api->file_read(f, 0, contents, size));
+    *out = contents;
     *bytes = size;
 close_file:
     (void)h->api->file_close(f); // the file was only read, so close() loses no data
@@ -31,6 +33,21 @@ status host_read_all(const host *h, arena *a, const char *path, int64_t limit_by
                      int64_t *bytes)
 {
     return read_whole(h, a, path, FILE_READ, limit_bytes, out, bytes);
+}
+
+status host_read_text(const host *h, arena *a, const char *path, int64_t limit_bytes, char **out,
+                      int64_t *bytes)
+{
+    char *begin = NULL;
+    int64_t count = 0;
+    TRY(host_read_all(h, a, path, limit_bytes, &begin, &count));
+    if (count >= 2 && (memcmp(begin, "\xff\xfe", 2) == 0 || memcmp(begin, "\xfe\xff", 2) == 0)) {
+        return fail(ST_UNSUPPORTED, "%s: UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8", path);
+    }
+    const int64_t mark = text_mark_bytes(begin, count);
+    *out = begin + mark;
+    *bytes = count - mark;
+    return ST_OK;
 }
 
 status host_read_own(const host *h, arena *a, const char *path, int64_t limit_bytes, char **out,

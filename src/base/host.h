@@ -104,7 +104,11 @@ const char *host_limit_remedy(int error);
 // last byte of the text and is not counted.
 NODISCARD status host_read_all(const host *h, arena *a, const char *path, int64_t limit_bytes,
                                char **out, int64_t *bytes);
-// The same with FILE_READ_OWN.
+// The same for a text that a person wrote: skips the UTF-8 byte order mark of Windows editors and
+// refuses UTF-16, which PowerShell writes.
+NODISCARD status host_read_text(const host *h, arena *a, const char *path, int64_t limit_bytes,
+                                char **out, int64_t *bytes);
+// host_read_all with FILE_READ_OWN.
 NODISCARD status host_read_own(const host *h, arena *a, const char *path, int64_t limit_bytes,
                                char **out, int64_t *bytes);
 // Writes path.tmp, syncs it, renames it over path, syncs the folder.

@@ -12,7 +12,8 @@ const char *host_limit_remedy(int error)
     case EMFILE:
         return " (`ulimit -n` limits the open files of a process: raise it)";
     case EAGAIN:
-        return " (`ulimit -u` and the control group limit the processes and threads: raise it)";
+        return " (`ulimit -u` and the control group limit the processes and threads, `ulimit -v` "
+               "their memory: raise it)";
     default:
         return "";
     }

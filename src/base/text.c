@@ -70,6 +70,15 @@ int64_t text_mark_bytes(const char *bytes, int64_t count)
     return count >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
+const char *text_find_variable(const char *path)
+{
+    for (const char *s = strchr(path, '$'); s != NULL; s = strchr(s + 1, '$')) {
+        const bool is_name = (s[1] >= 'A' && s[1] <= 'Z') || s[1] == '_';
+        if (s[1] == '{' ? strchr(s + 2, '}') != NULL : is_name) return s;
+    }
+    return NULL;
+}
+
 bool text_is_utf8(const char *bytes, int64_t count)
 {
     const unsigned char *s = (const unsigned char *)bytes;

@@ -59,7 +59,9 @@ static status path_read(const host *h, arena *a, const char *name, const char *f
     char *path = NULL, *folder = NULL, *yaml = NULL;
     int64_t bytes = 0;
     const bool is_plain = name[0] == '/' || *from == '\0';
-    if (is_plain) {
+    if (strncmp(name, "~/", 2) == 0 && h->home != NULL) {
+        TRY(arena_format(a, &path, "%s%s", h->home, name + 1));
+    } else if (is_plain) {
         TRY(arena_strdup(a, name, &path));
     } else {
         TRY(path_join(a, from, name, &path));
@@ -69,7 +71,7 @@ static status path_read(const host *h, arena *a, const char *name, const char *f
     if (info.kind == FILE_KIND_FOLDER) {
         return fail(ST_CONFIG_SYNTAX, "%s is a folder; give the YAML file of an entry", path);
     }
-    const status st = host_read_all(h, a, path, FILE_BYTES_MAX, &yaml, &bytes);
+    const status st = host_read_text(h, a, path, FILE_BYTES_MAX, &yaml, &bytes);
     if (st == ST_DAMAGED) {
         return fail(ST_CONFIG_SYNTAX, "%s: more than %d bytes, which no entry of the catalogue has",
                     path, FILE_BYTES_MAX);

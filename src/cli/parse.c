@@ -72,8 +72,14 @@ static status flag_unknown(const parsing *p, const char *name, bool has_value)
 // The shell expands ~ only at the beginning of a word, so --out=~/x and '~/x' arrive unexpanded.
 static status home_expand(const parsing *p, const char **path)
 {
-    const char *home = getenv("HOME");
+    const char *home = getenv("HOME"), *variable = text_find_variable(*path);
     char *whole = NULL;
+    if (variable != NULL) {
+        return fail(ST_USAGE,
+                    "%s: variables of the environment are expanded by the shell alone, outside "
+                    "single quotes (%.40s)",
+                    *path, variable);
+    }
     if ((*path)[0] != '~' || ((*path)[1] != '/' && (*path)[1] != '\0')) return ST_OK;
     if (home == NULL || *home == '\0') {
         return fail(ST_USAGE, "%s: ~ cannot be expanded, because HOME is not set", *path);
@@ -87,17 +93,36 @@ static status home_expand(const parsing *p, const char **path)
 static status flag_set(const parsing *p, const option *o, const char *value)
 {
     if (*value == '\0') return fail(ST_USAGE, "--%s is empty; give a value", o->key);
-    const bool is_free = strcmp(o->key, "prompt") == 0; // all other texts are words or paths
+    static const char *const free_texts[] = {"prompt", "system", "pattern", "key"};
+    bool is_free = false; // all other texts are words or paths
+    for (int64_t i = 0; i < COUNT_OF(free_texts); i++) {
+        if (strcmp(o->key, free_texts[i]) == 0) is_free = true;
+    }
     if (o->kind == OPTION_PATH || (o->kind == OPTION_TEXT && !is_free)) TRY(home_expand(p, &value));
     if (option_set(o, p->a, p->flags, value, NULL, NULL) == ST_OK) return ST_OK;
     return fail(ST_USAGE, "--%s", error_last()->text);
 }
 
-// A list flag adds one item each time, exactly as written.
+// The shell expands ~ neither in --task=~/x nor behind the name of --adapters NAME=~/x.
+static status item_expand(const parsing *p, const option *o, const char **item)
+{
+    const bool is_path = strcmp(o->key, "data") == 0 || strcmp(o->key, "task") == 0;
+    const char *equals = strcmp(o->key, "adapters") == 0 ? strchr(*item, '=') : NULL;
+    if (is_path) return home_expand(p, item);
+    if (equals == NULL) return ST_OK;
+    const char *folder = equals + 1;
+    char *whole = NULL;
+    TRY(home_expand(p, &folder));
+    TRY(arena_format(p->a, &whole, "%.*s=%s", (int)(equals - *item), *item, folder));
+    *item = whole;
+    return ST_OK;
+}
+
+// A list flag adds one item each time, exactly as written but for paths.
 static status item_add(const parsing *p, const option *o, bool is_first, const char *value)
 {
     if (*value == '\0') return fail(ST_USAGE, "--%s is empty; give a value", o->key);
-    if (strcmp(o->key, "data") == 0) TRY(home_expand(p, &value));
+    TRY(item_expand(p, o, &value));
     option_list *list = (option_list *)(void *)((char *)p->flags + o->offset);
     const char **items = NULL;
     const int64_t count = is_first ? 0 : list->count;

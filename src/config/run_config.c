@@ -39,7 +39,7 @@ static status schedule_read(const host *h, arena *a, run_config *r)
         return fail(ST_CONFIG_RANGE, "layout.schedule = %s is none of %s, and no file", name,
                     known.bytes);
     }
-    TRY(host_read_all(h, a, r->layout.schedule, SCHEDULE_LIMIT_BYTES, &bytes, &count));
+    TRY(host_read_text(h, a, r->layout.schedule, SCHEDULE_LIMIT_BYTES, &bytes, &count));
     return plan_schedule_parse(a, r->layout.schedule, bytes, count, &r->layout.pipeline);
 }
 

@@ -335,6 +335,38 @@ static status refuse_incomplete(const env *e)
     return ST_OK;
 }
 
+// Launchers whose place this program does not read, because their rendezvous differs or is not
+// told: IBM's jsrun, MVAPICH, Flux, HPE's PALS and ALPS, Horovod, PMIx without Open MPI, MPICH's
+// local number alone.
+static status refuse_unread(const env *e)
+{
+    static const struct {
+        const char *rank, *ranks; // ranks NULL: not told
+    } unread[] = {{"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"},
+                  {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+                  {"FLUX_TASK_RANK", "FLUX_JOB_SIZE"},
+                  {"PALS_RANKID", NULL},
+                  {"ALPS_APP_PE", NULL},
+                  {"HOROVOD_RANK", "HOROVOD_SIZE"},
+                  {"PMIX_RANK", NULL},
+                  {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+    for (int64_t i = 0; i < COUNT_OF(unread); i++) {
+        const char *rank = get(e, unread[i].rank);
+        const char *ranks = unread[i].ranks == NULL ? NULL : get(e, unread[i].ranks);
+        int64_t r = 0, n = 1;
+        const bool is_first = rank == NULL || (text_parse_i64(rank, &r) && r == 0);
+        const bool is_only = ranks == NULL || (text_parse_i64(ranks, &n) && n <= 1);
+        if (is_first && is_only) continue;
+        return fail(ST_CONFIG,
+                    "%s is %s%s%s: other processes were started with this one, by a launcher "
+                    "whose variables are not read; give each of them RANK, WORLD_SIZE, "
+                    "MASTER_ADDR and MASTER_PORT, or unset %s to train with this process alone",
+                    unread[i].rank, rank == NULL ? "not set" : rank, ranks == NULL ? "" : " of ",
+                    ranks == NULL ? "" : ranks, rank == NULL ? unread[i].ranks : unread[i].rank);
+    }
+    return ST_OK;
+}
+
 // RANK and WORLD_SIZE that are not torchrun's, because its set is not complete, and differ from
 // what another launcher says.
 static status refuse_other_rank(const env *e, const launch_place *p)
@@ -356,7 +388,7 @@ static status refuse_other_rank(const env *e, const launch_place *p)
 // Variables that alone do not show other ranks, but that a user may have set for some.
 static void note_leftover(const env *e, launch_place *p)
 {
-    const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX", NULL};
+    const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX", "NODE_RANK"};
     char set[NAMES_BYTES];
     const int count = names_join(e, names, true, set);
     if (count == 0 || get(e, "WORLD_SIZE") != NULL) return;
@@ -411,6 +443,7 @@ status launch_detect(launch_lookup lookup, void *context, launch_place *out)
         return ST_OK;
     }
     TRY(refuse_incomplete(&e));
+    if (!is_in_slurm || !is_batch_step(&e)) TRY(refuse_unread(&e));
     note_leftover(&e, &p);
     if (is_in_slurm) {
         (void)snprintf(

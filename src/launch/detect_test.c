@@ -250,6 +250,11 @@ static void test_refused(void **state)
         {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "WORLD_SIZE=4"}, "WORLD_SIZE is 4"},
         {{"PMI_SIZE=2"}, "but PMI_RANK is not"},
         {{"PMI_RANK=2", "PMI_SIZE=2"}, "PMI_RANK is \"2\""},
+        {{"PMIX_RANK=1"}, "PMIX_RANK is 1: other processes"},
+        {{"FLUX_TASK_RANK=0", "FLUX_JOB_SIZE=2"}, "FLUX_TASK_RANK is 0 of 2"},
+        {{"JSM_NAMESPACE_RANK=1", "JSM_NAMESPACE_SIZE=2"}, "JSM_NAMESPACE_RANK is 1 of 2"},
+        {{"MV2_COMM_WORLD_SIZE=4"}, "unset MV2_COMM_WORLD_SIZE"},
+        {{"MPI_LOCALRANKID=3"}, "MPI_LOCALRANKID is 3"},
     };
     for (int64_t i = 0; i < COUNT_OF(sets); i++) {
         const char *variables[VARIABLES_MAX];
@@ -267,7 +272,8 @@ static void test_refused(void **state)
 static void test_leftover(void **state)
 {
     (void)state;
-    const char *variables[VARIABLES_MAX] = {"MASTER_ADDR=n1", "MASTER_PORT=29500"};
+    const char *variables[VARIABLES_MAX] = {"MASTER_ADDR=n1", "MASTER_PORT=29500", "PMIX_RANK=0",
+                                            "FLUX_TASK_RANK=0", "FLUX_JOB_SIZE=1"};
     launch_place p;
     assert_int_equal(launch_detect(lookup, variables, &p), ST_OK);
     assert_string_equal(p.launcher, "none");

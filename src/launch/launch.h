@@ -98,10 +98,10 @@ typedef struct launch_result {
 } launch_result;
 
 // Returns when all ranks have ended and have been waited for. It fails only if they could not be
-// started. Meanwhile SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGQUIT are forwarded and have no effect
-// on this process; SIGHUP stays ignored if it was. A rank starts with these signals blocked, so
-// that an early one neither kills it nor is lost; launch_join unblocks them, so install handlers
-// before. A SIGINT after another of these signals kills all ranks.
+// started. Meanwhile SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP and SIGQUIT are forwarded
+// and have no effect on this process; SIGHUP stays ignored if it was. A rank starts with these
+// signals blocked, so that an early one neither kills it nor is lost; launch_join unblocks them, so
+// install handlers before. A SIGINT after another of these signals kills all ranks.
 NODISCARD status launch_local(const launch_local_config *config, launch_result *out);
 
 // ---- ranks that live on -------------------------------------------------------------------------

@@ -287,7 +287,7 @@ static status socket_make(live *v)
 static status place_send(live *v, int i, const live_places *p, int k)
 {
     local *l = v->l;
-    char message[LAUNCH_ORDER_BYTES + 512], path[LAUNCH_PATH_BYTES];
+    char message[LAUNCH_ORDER_BYTES + 512];
     const bool has_block = p->control_block_fd >= 0;
     int fds[POST_FDS] = {-1, -1, has_block ? p->control_block_fd : l->null_fd, p->listen_fd};
     const int rank = p->first + k, count = rank == 0 ? POST_FDS : POST_FDS - 1;
@@ -295,12 +295,13 @@ static status place_send(live *v, int i, const live_places *p, int k)
         struct cmsghdr head;
         char bytes[CMSG_SPACE(sizeof(int) * POST_FDS)];
     } rights = {0};
-    launch_log_path(l->config, rank, path);
-    fds[POST_OUT] = rank == 0 ? fcntl(l->pipe_in, F_DUPFD_CLOEXEC, 3)
-                              : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    status st = fds[POST_OUT] >= 0
-                    ? control_key_pipe(l->key, &fds[POST_KEY])
-                    : fail(ST_IO, "%s: %s%s", path, strerror(errno), host_limit_remedy(errno));
+    status st = ST_OK;
+    if (rank > 0) {
+        st = launch_log_open(l, rank, &fds[POST_OUT]);
+    } else if ((fds[POST_OUT] = fcntl(l->pipe_in, F_DUPFD_CLOEXEC, 3)) < 0) {
+        st = fail(ST_IO, "the output of rank 0: %s%s", strerror(errno), host_limit_remedy(errno));
+    }
+    if (st == ST_OK) st = control_key_pipe(l->key, &fds[POST_KEY]);
     const int n = snprintf(message, sizeof(message), "p %d %d %d %d %d %llx %u %s\n%s", rank,
                            p->ranks, p->local + k, p->locals, has_block, (unsigned long long)p->job,
                            p->epoch, p->address, p->order);

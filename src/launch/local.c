@@ -24,6 +24,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -89,14 +90,36 @@ static void keep(child_setup *b, int fd)
     if (fd >= 0) b->keep[b->keep_count++] = fd;
 }
 
-static status open_log(local *l, int rank, int *fd)
+// Makes the folder of the logs and its parent, which were removed under the run.
+static void log_folder_make(const local *l)
 {
     char path[LAUNCH_PATH_BYTES];
+    (void)snprintf(path, sizeof(path), "%s", l->config->log_folder);
+    char *slash = strrchr(path, '/');
+    if (slash != NULL && slash != path) {
+        *slash = '\0';
+        (void)mkdir(path, 0777);
+    }
+    (void)mkdir(l->config->log_folder, 0777);
+}
+
+status launch_log_open(const local *l, int rank, int *fd)
+{
+    static const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY;
+    char path[LAUNCH_PATH_BYTES];
     launch_log_path(l->config, rank, path);
-    *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+    *fd = open(path, flags, 0666);
+    if (*fd < 0 && errno == ENOENT && l->is_live) {
+        log_folder_make(l);
+        *fd = open(path, flags, 0666);
+    }
     if (*fd >= 0) return ST_OK;
-    return fail(ST_IO, "%s: open for writing failed: %s%s", path, strerror(errno),
-                host_limit_remedy(errno));
+    const int why = errno;
+    // A full or lost disk costs the log, but neither a rank nor the run.
+    if (l->is_live && why != EMFILE && why != ENFILE) *fd = fcntl(l->null_fd, F_DUPFD_CLOEXEC, 3);
+    if (*fd >= 0) return ST_OK;
+    return fail(ST_IO, "%s: open for writing failed: %s%s", path, strerror(why),
+                host_limit_remedy(why));
 }
 
 status launch_start_rank(local *l, int rank)
@@ -109,7 +132,7 @@ status launch_start_rank(local *l, int rank)
     TRY_TO(done, set_environment(&b, l->config));
     TRY_TO(done, fault_point("launch.start"));
     if (!l->is_live) TRY_TO(done, control_key_pipe(l->key, &key_fd));
-    TRY_TO(done, open_log(l, rank, &log_fd));
+    TRY_TO(done, launch_log_open(l, rank, &log_fd));
     b.out_fd = rank == 0 && !l->is_live ? l->pipe_in : log_fd;
     if (l->is_live) {
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, post) != 0) {

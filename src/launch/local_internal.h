@@ -84,6 +84,8 @@ NODISCARD status launch_join_address(const char *name, struct sockaddr_un *out, 
 void launch_signals(sigset_t *out); // that the launcher forwards to its ranks
 int64_t launch_now(const local *l);
 void launch_log_path(const launch_local_config *c, int rank, char out[LAUNCH_PATH_BYTES]);
+// Opens the log of a rank. If ranks live on, a log that cannot be written is left out.
+NODISCARD status launch_log_open(const local *l, int rank, int *fd);
 void launch_output_read(local *l); // moves rank 0's output from the pipe to its log and the queue
 bool launch_output_is_waiting(const local *l);
 void launch_output_write(local *l); // writes as much as the console accepts

@@ -71,7 +71,7 @@ static status join(const launch_join_config *config, launch_job *j)
 
 void launch_signals(sigset_t *out)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGQUIT};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP, SIGQUIT};
     (void)sigemptyset(out);
     for (int64_t i = 0; i < COUNT_OF(numbers); i++) (void)sigaddset(out, numbers[i]);
 }

@@ -282,7 +282,7 @@ status model_preset_find(const host *h, arena *a, const char *name, decoder_spec
     if (is_path(name)) {
         char *yaml = NULL;
         int64_t bytes = 0;
-        TRY(host_read_all(h, a, name, MODEL_CONFIG_BYTES, &yaml, &bytes));
+        TRY(host_read_text(h, a, name, MODEL_CONFIG_BYTES, &yaml, &bytes));
         return model_preset_parse(a, yaml, bytes, name, out, &facts);
     }
     const model_preset_file *f = model_preset_named(name);

@@ -229,11 +229,13 @@ static status adapter_apply(const host *h, arena *a, const run_config *c, decode
     bool is_there = false;
     if (c->model.from != NULL) TRY(model_adapter_is_there(h, a, c->model.from, &is_there));
     if (is_there) {
+        const char *quoted = NULL;
+        TRY(text_quote(a, c->model.from, &quoted));
         return fail(ST_CONFIG_CONFLICT,
                     "model.from = %s is a model with an adapter: train on from its base model and "
                     "its adapter (`trireme export %s --adapter DIR`, then adapter.from = DIR), or "
                     "from one with the adapter in its weights (`trireme export %s DIR --merge`)",
-                    c->model.from, c->model.from, c->model.from);
+                    c->model.from, quoted, quoted);
     }
     if (c->adapter.from != NULL) {
         TRY(model_adapter_read(h, a, c->adapter.from, true, &s->adapter));

@@ -297,34 +297,70 @@ status train_folder_status(const train_folder *f, const char *state, int exit_co
     return status_put(f, t.bytes, t.length);
 }
 
-static bool says_running(const train_folder *f)
+// The line of STATUS; "" if there is none.
+static const char *status_read(const train_folder *f)
 {
     char *path = NULL, *line = NULL;
     int64_t bytes = 0;
     if (path_join(f->a, f->path, "STATUS", &path) != ST_OK ||
         host_read_all(f->h, f->a, path, SMALL_FILE_BYTES, &line, &bytes) != ST_OK) {
         error_clear();
-        return false;
+        return "";
     }
-    return strncmp(line, "running", 7) == 0;
+    return line;
+}
+
+static bool says_running(const train_folder *f)
+{
+    return strncmp(status_read(f), "running", 7) == 0;
+}
+
+// An earlier session may have ended with the same code: then its reason stays.
+static bool is_end_due(const train_folder *f, train_end_writer who, int exit_code)
+{
+    int64_t said = -1;
+    if (who == TRAIN_END_WRITER_FIRST) return true;
+    if (who == TRAIN_END_WRITER_OTHER) return says_running(f);
+    const char *line = status_read(f);
+    char code[16];
+    line += strcspn(line, " ");
+    line += strspn(line, " ");
+    (void)snprintf(code, sizeof(code), "%.*s", (int)min_i64(15, (int64_t)strcspn(line, " \n")),
+                   line);
+    return !text_parse_i64(code, &said) || said != exit_code;
+}
+
+// True if a session or its launcher has begun to write there.
+static bool is_begun(const train_folder *f)
+{
+    static const char *const marks[] = {"checkpoints", "cache", "logs"};
+    for (int64_t i = 0; i < COUNT_OF(marks); i++) {
+        char *path = NULL;
+        file_info info;
+        if (path_join(f->a, f->path, marks[i], &path) != ST_OK ||
+            f->h->api->path_info(f->h, path, &info) != ST_OK) {
+            error_clear();
+            return false;
+        }
+        if (info.kind == FILE_KIND_FOLDER) return true;
+    }
+    return false;
 }
 
 void train_end_write(const host *h, arena *a, const char *run_dir, train_end_writer who,
                      const char *state, int exit_code, const char *reason)
 {
     train_folder f;
-    file_info info;
     error_record kept;
     char said[ERROR_TEXT_BYTES]; // `reason` may be the text of the record
     (void)snprintf(said, sizeof(said), "%s", reason);
     error_take(&kept);
-    status st = train_folder_join(h, a, run_dir, &f);
-    if (st == ST_OK) st = h->api->path_info(h, f.checkpoints, &info);
     // Rank 0 may want the lock, and fail without it: another rank takes it only for a reason.
-    bool is_due = st == ST_OK && (who == TRAIN_END_WRITER_FIRST || says_running(&f));
-    if (is_due && info.kind == FILE_KIND_FOLDER && lock_take(&f) == ST_OK) {
+    bool is_due = train_folder_join(h, a, run_dir, &f) == ST_OK && is_begun(&f) &&
+                  is_end_due(&f, who, exit_code);
+    if (is_due && lock_take(&f) == ST_OK) {
         f.reader = false;
-        is_due = who == TRAIN_END_WRITER_FIRST || says_running(&f);
+        is_due = is_end_due(&f, who, exit_code);
         if (is_due && train_folder_status(&f, state, exit_code, said) != ST_OK) error_clear();
         train_folder_close(&f);
     }

@@ -77,7 +77,8 @@ status session_stop_agree(session *s)
 {
     static const char *const reasons[] = {"asked to stop", change_reason, "train.max_time is over",
                                           "SIGUSR1",       "SIGTERM",     "SIGINT",
-                                          "SIGHUP",        "SIGQUIT"};
+                                          "SIGUSR2",       "SIGXCPU",     "SIGHUP",
+                                          "SIGQUIT"};
     enum { REASONS = COUNT_OF(reasons) };
     int agreed = 0;
     if (session_should_stop(s)) {

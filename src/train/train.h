@@ -145,9 +145,14 @@ typedef struct train_order {
 } train_order;
 
 // Writes the run's STATUS after a session whose rank 0 could not: it was killed, or never came to
-// train_run(). Does nothing if run_dir is no run, or if another process is using it. FIRST is rank
-// 0 or the launcher; OTHER ranks write only if STATUS still says "running".
-typedef enum train_end_writer { TRAIN_END_WRITER_FIRST, TRAIN_END_WRITER_OTHER } train_end_writer;
+// train_run(). Does nothing if nothing was made in run_dir, or if another process is using it.
+// FIRST is rank 0 or the launcher; OTHER ranks write only if STATUS still says "running". LAUNCHER
+// writes after a rank 0 that ended by itself: only if STATUS does not hold its exit code.
+typedef enum train_end_writer {
+    TRAIN_END_WRITER_FIRST,
+    TRAIN_END_WRITER_OTHER,
+    TRAIN_END_WRITER_LAUNCHER
+} train_end_writer;
 void train_end_write(const host *h, arena *a, const char *run_dir, train_end_writer who,
                      const char *state, int exit_code, const char *reason);
 // The same for a failure while rank 0 is still there, because it was stopped (SIGSTOP) and keeps

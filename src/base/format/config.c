@@ -68,12 +68,22 @@ static bool is_complaint(status st)
 }
 
 // Writes the home folder in place of "~" at the beginning of a path, or of each path of a list.
+// Refuses variables, which would become names of folders.
 static status expand_home(binder *b, const option *o, const char *value, const char **out)
 {
     const bool is_list = o->kind == OPTION_PATHS || o->kind == OPTION_SHARE;
     text t = {.a = b->a};
     *out = value;
-    if ((!is_list && o->kind != OPTION_PATH) || strchr(value, '~') == NULL) return ST_OK;
+    if (!is_list && o->kind != OPTION_PATH) return ST_OK;
+    const char *variable = text_find_variable(value);
+    if (variable != NULL) {
+        return fail(
+            ST_CONFIG_TYPE,
+            "%s = %s: variables of the environment are not expanded here (%.40s); write "
+            "the path, or give the key on the command line, where the shell expands \"$NAME\"",
+            o->key, value, variable);
+    }
+    if (strchr(value, '~') == NULL) return ST_OK;
     bool is_begin = true; // of a path
     for (const char *s = value; *s != '\0'; s++) {
         if (is_begin && *s == '~') {
@@ -472,7 +482,7 @@ status config_load(const host *h, arena *a, const option_table *t, const char *y
             return fail(ST_CONFIG_SYNTAX, "%s: more than %d bytes, which no configuration has",
                         yaml_path, CONFIG_BYTES_MAX);
         }
-        TRY(host_read_all(h, a, yaml_path, CONFIG_BYTES_MAX, &yaml, &bytes));
+        TRY(host_read_text(h, a, yaml_path, CONFIG_BYTES_MAX, &yaml, &bytes));
     }
     const load_args args = {.table = t,
                             .yaml = yaml == NULL ? "" : yaml,

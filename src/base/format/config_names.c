@@ -65,12 +65,10 @@ status config_names(const host *h, arena *a, const char *yaml_path, const char *
         config_complaints complaints;
         config_node *root = NULL;
         char *yaml = NULL;
-        const status st = host_read_all(h, a, yaml_path, CONFIG_BYTES_MAX, &yaml, &source.count);
+        const status st = host_read_text(h, a, yaml_path, CONFIG_BYTES_MAX, &yaml, &source.count);
         if (st == ST_DAMAGED) return ST_OK; // too long, as config_load says
         TRY(st);
-        const int64_t mark = text_mark_bytes(yaml, source.count);
-        source.bytes = yaml + mark;
-        source.count -= mark;
+        source.bytes = yaml;
         config_complaints_init(&complaints, a, &source);
         TRY(config_tree_read(&complaints, &root));
         TRY(add_map(&l, heading, root));

@@ -508,6 +508,7 @@ static void home_is_expanded(void **state)
     h.home = "/users/an a";
     static const char *const words[] = {"data.train=~/a,b~/c, ~", "optimizer.name=~/x"};
     static const char *const wrong[] = {"data.train=~bob/a"};
+    static const char *const variable[] = {"data.train=a,/x/$USER/b"};
     arena *a;
     target t;
     config *c;
@@ -519,6 +520,8 @@ static void home_is_expanded(void **state)
     assert_string_equal(t.name, "~/x");
     assert_int_equal(config_load(&h, a, &table, NULL, wrong, 1, &t, &c), ST_CONFIG_TYPE);
     assert_non_null(strstr(error_last()->text, "only ~ and ~/"));
+    assert_int_equal(config_load(&h, a, &table, NULL, variable, 1, &t, &c), ST_CONFIG_TYPE);
+    assert_non_null(strstr(error_last()->text, "($USER/b)"));
     h.home = NULL;
     assert_int_equal(config_load(&h, a, &table, NULL, words, 1, &t, &c), ST_CONFIG_TYPE);
     assert_non_null(strstr(error_last()->text, "HOME is not set"));

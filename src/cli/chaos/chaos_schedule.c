@@ -86,7 +86,7 @@ status chaos_schedule_read(const host *h, arena *a, const char *path, chaos_sche
     char *bytes = NULL, where[512];
     int64_t count = 0, lines = 0;
     *out = (chaos_schedule){0};
-    TRY(host_read_all(h, a, path, SCHEDULE_LIMIT_BYTES, &bytes, &count));
+    TRY(host_read_text(h, a, path, SCHEDULE_LIMIT_BYTES, &bytes, &count));
     for (char *line = bytes; line != NULL && *line != '\0';) {
         char *next = strchr(line, '\n');
         if (next != NULL) *next++ = '\0';

@@ -272,7 +272,13 @@ static status pack_all(packing *p, const cli_call *call)
     TRY(pack_others(p));
     char *keys[2] = {NULL, NULL};
     const char *quoted[2] = {NULL, NULL};
-    TRY(arena_format(p->cli->a, &keys[0], "data.train=%s/*.tok", p->folder));
+    text folder = {.a = p->cli->a}, list = {.a = p->cli->a};
+    for (const char *s = p->folder; *s != '\0'; s++) { // signs of patterns stand for themselves
+        TRY(text_add(&folder, strchr("*?[", *s) != NULL ? "[%c]" : "%c", *s));
+    }
+    TRY(text_add(&folder, "/*.tok"));
+    TRY(option_add_item(&list, folder.bytes, folder.length));
+    TRY(arena_format(p->cli->a, &keys[0], "data.train=%s", list.bytes));
     TRY(arena_format(p->cli->a, &keys[1], "data.tokenizer=%s", f->tokenizer));
     for (int i = 0; i < 2; i++) TRY(text_quote(p->cli->a, keys[i], &quoted[i]));
     cli_print(p->cli, "next   trireme train CONFIG %s %s\n", quoted[0], quoted[1]);

@@ -121,7 +121,9 @@ status data_build(cli_context *cli, const cli_call *call)
     }
     char *key = NULL;
     const char *quoted = NULL;
-    TRY(arena_format(cli->a, &key, "data.train=%s", c->out));
+    text list = {.a = cli->a};
+    TRY(option_add_item(&list, c->out, (int64_t)strlen(c->out)));
+    TRY(arena_format(cli->a, &key, "data.train=%s", list.bytes));
     TRY(text_quote(cli->a, key, &quoted));
     cli_print(cli, "next   trireme train CONFIG %s\n", quoted);
     return ST_OK;

@@ -77,7 +77,7 @@ static status read_edit(reviewing *w, const char *path, arena *a, char **out)
 {
     text t = {.a = a};
     int64_t bytes = 0;
-    if (path[0] != 0) return host_read_all(w->cli->h, a, path, EDITED_BYTES_MAX, out, &bytes);
+    if (path[0] != 0) return host_read_text(w->cli->h, a, path, EDITED_BYTES_MAX, out, &bytes);
     cli_print(w->cli, "the new text; a line with only a dot ends it\n");
     for (;;) {
         bool found = false;

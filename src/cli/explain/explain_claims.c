@@ -75,7 +75,7 @@ status explain_claims(cli_context *cli, const char *more, bool as_json)
     TRY(cli_embedded_read(cli->a, "claims.yaml", &yaml, &bytes));
     TRY(claims_answer(cli->h, cli->a, yaml, bytes, "claims.yaml", &l));
     if (more != NULL) {
-        TRY(host_read_all(cli->h, cli->a, more, CLAIMS_BYTES, &yaml, &bytes));
+        TRY(host_read_text(cli->h, cli->a, more, CLAIMS_BYTES, &yaml, &bytes));
         TRY(claims_answer(cli->h, cli->a, yaml, bytes, more, &l));
     }
     for (int64_t i = 0; i < l.count; i++) counts[l.items[i].verdict]++;

@@ -254,7 +254,7 @@ static status file_read(const export_job *v, const char *name, char **bytes, int
     TRY(cli_has_file(v->cli, v->work, name, &there));
     if (!there) return ST_OK;
     TRY(path_join(v->cli->a, v->work, name, &path));
-    return host_read_all(v->cli->h, v->cli->a, path, TEMPLATE_MAX_BYTES, bytes, count);
+    return host_read_text(v->cli->h, v->cli->a, path, TEMPLATE_MAX_BYTES, bytes, count);
 }
 
 // ---- chat templates -----------------------------------------------------------------------------

@@ -89,8 +89,8 @@ status gate_approvals_check(gate *g)
     const sandbox_spec spec = {.limits = {.time_ns = INT64_C(60000000000)}, .at_once = 1};
     if (g->policy.approvals == 0) return ST_OK;
     TRY(gate_statement(g, &statement));
-    TRY(host_read_all(g->cli->h, g->cli->a, g->policy.signers, SIGNERS_BYTES_MAX, &signers,
-                      &signers_bytes));
+    TRY(host_read_text(g->cli->h, g->cli->a, g->policy.signers, SIGNERS_BYTES_MAX, &signers,
+                       &signers_bytes));
     TRY(signatures_read(g, list, &count));
     for (int64_t i = 0; i < count; i++) {
         signature *s = &list[i];

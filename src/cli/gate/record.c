@@ -240,10 +240,12 @@ status gate_record_require(cli_context *cli, const char *operand, const cli_mode
     if (path == NULL) TRY(gate_record_place(cli, operand, &path));
     TRY(cli->h->api->path_info(cli->h, path, &info));
     if (info.kind != FILE_KIND_REGULAR) {
+        const char *quoted = NULL;
+        TRY(text_quote(cli->a, operand, &quoted));
         return fail(
             ST_ANSWER_NO,
             "--gated: there is no record of a gate (%s); run `trireme gate %s --policy FILE`", path,
-            operand);
+            quoted);
     }
     TRY(record_read(cli, path, &root));
     const status st = required(cli, model, path, root, out);

@@ -245,12 +245,13 @@ status plan_table_layouts(const plan_layouts *w, const char *path, bool csv)
     char *all = NULL;
     row *rows = NULL;
     int64_t bytes = 0, count = 0, lines = 1;
-    TRY(host_read_all(w->cli->h, w->cli->a, path, LAYOUT_FILE_BYTES, &all, &bytes));
+    TRY(host_read_text(w->cli->h, w->cli->a, path, LAYOUT_FILE_BYTES, &all, &bytes));
     for (int64_t i = 0; i < bytes; i++) lines += all[i] == '\n' ? 1 : 0;
     TRY(arena_new(w->cli->a, lines, &rows));
     for (char *line = all; line != NULL && *line != '\0';) {
         char *end = strchr(line, '\n');
         if (end != NULL) *end = '\0';
+        line[strcspn(line, "\r")] = '\0';
         if (*line != '\0' && *line != '#') {
             const status st = layout_row(w, line, &rows[count]);
             if (st != ST_OK) note("in layout %lld of %s", (long long)count + 1, path);

@@ -149,7 +149,7 @@ static status key_read(serving *v)
     enum { KEY_BYTES_MAX = 4096 };
     char *key = NULL;
     int64_t count = 0;
-    TRY(host_read_all(v->cli->h, v->cli->a, v->f->key_file, KEY_BYTES_MAX, &key, &count));
+    TRY(host_read_text(v->cli->h, v->cli->a, v->f->key_file, KEY_BYTES_MAX, &key, &count));
     key[strcspn(key, "\r\n")] = '\0';
     v->key = key;
     if (*key != '\0') return ST_OK;

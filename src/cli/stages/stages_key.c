@@ -281,7 +281,9 @@ static status training_words(stages *v, int64_t i, word_list *l)
     }
     if (s->data == NULL) return ST_OK;
     TRY(result_of(v, stages_find(v, s->data, i), &path));
-    return word_add(l, "data.train=%s", path);
+    text list = {.a = v->cli->a};
+    TRY(option_add_item(&list, path, (int64_t)strlen(path)));
+    return word_add(l, "data.train=%s", list.bytes);
 }
 
 status stage_words(stages *v, int64_t i, char ***out)

@@ -223,6 +223,7 @@ static status decode_numbers(work *w, const char *bytes, int64_t count)
 
 // ---- standard input -----------------------------------------------------------------------------
 
+// All but the byte order mark of Windows editors.
 static status all_input(data_bytes *out)
 {
     char buffer[1 << 16];
@@ -234,7 +235,8 @@ static status all_input(data_bytes *out)
                         "with --jsonl",
                         INT32_MAX);
         }
-        TRY(data_bytes_add(out, buffer, (int64_t)got));
+        const int64_t mark = out->count == 0 ? text_mark_bytes(buffer, (int64_t)got) : 0;
+        TRY(data_bytes_add(out, buffer + mark, (int64_t)got - mark));
     }
     return ferror(stdin) ? fail(ST_IO, "standard input cannot be read") : ST_OK;
 }
@@ -263,7 +265,8 @@ static status each_line(work *w, const char *key, status (*use)(work *, const js
             w->line++; // a line without anything
             continue;
         }
-        st = one_line(w, key, bytes, count, use);
+        const int64_t mark = w->line == 0 ? text_mark_bytes(bytes, count) : 0;
+        st = one_line(w, key, bytes + mark, count - mark, use);
         if (st == ST_OK) st = cli_flush(w->cli);
     }
     free(bytes);

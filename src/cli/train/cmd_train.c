@@ -529,8 +529,8 @@ const cli_command cli_command_train = {
                 "[key.path=value ...]",
     .about =
         "The same command again continues the run in run.dir; so does `trireme train RUN`. On "
-        "INT (Ctrl-C), TERM, USR1 or HUP the run finishes the step, saves and exits with 75; a "
-        "second INT quits at once. `trireme config reference` lists all keys, `trireme help "
+        "INT (Ctrl-C), TERM, USR1, USR2, XCPU or HUP the run finishes the step, saves and exits "
+        "with 75; a second INT quits at once. `trireme config reference` lists all keys, `trireme help "
         "KEY` explains one.\n\n"
         "layout.dp, tp, pp and cp give the number of ranks, which the command starts on this "
         "machine. Under "

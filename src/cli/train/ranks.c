@@ -148,8 +148,12 @@ static status end_tell(cli_context *cli, const run_config *r, const launch_resul
     if (result->exit_code == 0) return ST_OK;
     const bool has_block = control_block != NULL; // the ranks of several hosts make their own
     if (has_block && result->exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, control_block);
-    // Rank 0 has written STATUS if it ended by its own error.
-    if (result->rank > 0 || result->ended_by != 0) {
+    // Rank 0 has written STATUS if it ended by its own error, but for one before its session.
+    const bool is_own = result->rank <= 0 && result->ended_by == 0;
+    if (is_own && result->exit_code != status_exit_code(ST_STOPPED)) {
+        writer = TRAIN_END_WRITER_LAUNCHER;
+    }
+    if (!is_own || writer == TRAIN_END_WRITER_LAUNCHER) {
         train_end_write(cli->h, cli->a, r->run.dir, writer, "failed", result->exit_code,
                         result->text);
     }
@@ -469,7 +473,7 @@ static status tuning_read(cli_context *cli, const run_config *r, const char **ou
     char *bytes = NULL;
     int64_t count = 0;
     if (r == NULL || r->comm.tuning == NULL) return ST_OK;
-    TRY(host_read_all(cli->h, cli->a, r->comm.tuning, LIMIT_BYTES, &bytes, &count));
+    TRY(host_read_text(cli->h, cli->a, r->comm.tuning, LIMIT_BYTES, &bytes, &count));
     *out = bytes;
     return ST_OK;
 }

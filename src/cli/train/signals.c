@@ -52,7 +52,9 @@ static void on_signal(int number)
     errno = kept;
 }
 
-static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGQUIT};
+// Batch systems announce the end of a job with one of these: Slurm and Kubernetes TERM, Grid Engine
+// and LSF USR1 or USR2, and XCPU before the limit of processor time.
+static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP, SIGQUIT};
 enum { NUMBER_COUNT = sizeof(numbers) / sizeof(numbers[0]) };
 
 void cli_signals_begin(void)
@@ -127,6 +129,10 @@ const char *cli_signals_name(void)
         return "SIGTERM";
     case SIGUSR1:
         return "SIGUSR1";
+    case SIGUSR2:
+        return "SIGUSR2";
+    case SIGXCPU:
+        return "SIGXCPU";
     case SIGHUP:
         return "SIGHUP";
     case SIGQUIT:

@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 
-// From here on INT, TERM, USR1 and HUP are only noted; HUP stays ignored under nohup. A second INT
-// ends the process, so the shell sees 130. Writes to a closed pipe fail instead of killing the
-// process.
+// From here on INT, TERM, USR1, USR2, XCPU, HUP and QUIT are only noted; HUP stays ignored under
+// nohup. A second INT ends the process, so the shell sees 130. Writes to a closed pipe fail instead
+// of killing the process.
 void cli_signals_begin(void);
 // The same without a message on a terminal.
 void cli_signals_begin_quiet(void);

@@ -75,7 +75,7 @@ static status read_file(arena *a, data_chat *c, const char *path)
 {
     char *bytes = NULL;
     int64_t count = 0;
-    TRY(host_read_all(c->h, a, path, JINJA_SOURCE_BYTES_MAX, &bytes, &count));
+    TRY(host_read_text(c->h, a, path, JINJA_SOURCE_BYTES_MAX, &bytes, &count));
     return parse(a, c, bytes, count, path);
 }
 

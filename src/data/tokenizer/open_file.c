@@ -98,7 +98,10 @@ static status open_bytes(const host *h, arena *a, const char *path, const char *
     data_ids ranks = {0};
     json *root = NULL, *settings = NULL;
     reading_as as = {.eot_text = tokenizer_config_eot(config), .syntax = PATTERN_ONIGURUMA};
+    const int64_t mark = text_mark_bytes(bytes, count);
     status st = ST_OK;
+    bytes += mark;
+    count -= mark;
     if (convert_is_sentencepiece(bytes, count)) {
         st = convert_sentencepiece(path, bytes, count, json_get(config, "added_tokens_decoder"),
                                    &made, &ranks);
@@ -107,8 +110,7 @@ static status open_bytes(const host *h, arena *a, const char *path, const char *
         st = read_settings(h, a, path, &settings);
         if (st == ST_OK) st = convert_tiktoken(path, bytes, count, settings, &made, &ranks);
     } else {
-        const int64_t mark = text_mark_bytes(bytes, count);
-        st = json_parse(bytes + mark, count - mark, path, &root);
+        st = json_parse(bytes, count, path, &root);
     }
     as.is_made = made.count > 0;
     as.ranks = ranks.count > 0 ? &ranks : NULL;
