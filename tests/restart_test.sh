@@ -166,6 +166,9 @@ for state in tiers/checkpoints/step-*/state*; do printf X | dd of="$state" bs=1 
 code "damaged on its disk" 8 "$trireme" inspect tiers/checkpoints/step-0000040 --verify
 code "continues" 0 "$trireme" train tiers train.steps=41
 says "from the durable tier" out 'continuing from .*store/step-0000040'
+printf X | dd of="$(ls tiers/checkpoints/step-0000041*/state*)" bs=1 seek=70000 conv=notrunc 2>/dev/null
+code "the newest of both" 0 "$trireme" train tiers train.steps=42
+says "is in the durable tier, before older ones of the disk" out 'continuing from .*store/step-0000041'
 code "a damaged checkpoint" 0 "$trireme" inspect tiers/checkpoints/step-0000040 --repair
 says "is rebuilt" out 'is whole again'
 code "and is whole" 0 "$trireme" inspect tiers/checkpoints/step-0000040 --verify

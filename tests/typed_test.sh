@@ -51,6 +51,9 @@ code "--task=~/task.yaml" 0 "$trireme" eval r --task='~/task.yaml'
 refuses 4 'home/none' "$trireme" serve r --port 0 --adapters 'a=~/none'
 refuses 3 'run.dir = .HOME/x: variables of the environment' "$trireme" train c.yaml 'run.dir=$HOME/x'
 refuses 3 'variables of the environment are not expanded' "$trireme" train c.yaml 'data.train=a.txt,/x/${USER}/b.txt'
+code "a tier's folder, ~" 0 "$trireme" train c.yaml run.dir=t checkpoint.tiers='disk:1,durable:1:~/store' --quiet
+code "is in the home folder" 0 ls home/store/step-0000002/manifest.json
+refuses 3 'checkpoint.tiers: .HOME/store: variables' "$trireme" train c.yaml run.dir=t checkpoint.tiers='disk:1,durable:1:$HOME/store'
 refuses 2 'variables of the environment' "$trireme" init '$HOME/demo'
 refuses 2 'variables of the environment' "$trireme" data pack text.txt --tokenizer bytes --out '/x/run-$SLURM_JOB_ID'
 code "a dollar that names no variable" 0 "$trireme" data pack text.txt --tokenizer bytes --out 'do$lar'

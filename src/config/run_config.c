@@ -49,7 +49,7 @@ static status load(const host *h, arena *a, const char *yaml_path, const char *c
     config *c;
     TRY(config_load(h, a, &run_config_table, yaml_path, overrides, override_count, out, &c));
     TRY(run_config_follow(out, c, a));
-    TRY(run_config_tiers(out, a));
+    TRY(run_config_tiers(h, out, a));
     TRY(run_config_check(out, c, a));
     run_config_complete(out);
     TRY(schedule_read(h, a, out));

@@ -278,8 +278,8 @@ NODISCARD status run_config_check(const run_config *r, const config *c, arena *a
 // Then derives values from others: train.global_batch (of a ramp), train.micro_batch,
 // schedule.timescale, layout.pipeline of a schedule that is no file.
 void run_config_complete(run_config *r);
-// Takes checkpoint.tiers apart: sets the intervals that it states.
-NODISCARD status run_config_tiers(run_config *r, arena *a);
+// Takes checkpoint.tiers apart: sets the intervals that it states, and an absolute folder.
+NODISCARD status run_config_tiers(const host *h, run_config *r, arena *a);
 // Gives keys that did not exist when the configuration of a run was written the values that they
 // stand for; after config_parse().
 void run_config_before(run_config *was, const config *c);

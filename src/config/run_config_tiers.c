@@ -2,6 +2,8 @@
 // interval; a recovery takes the newest state of the fastest tier that has it.
 #include "config/run_config.h"
 
+#include "base/text.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +19,36 @@ static status number_read(const char *tier, const char *value, bool may_be_auto,
                 value, tier, may_be_auto ? ", or auto" : "");
 }
 
-static status tier_read(run_config *r, arena *a, char *word)
+// Paths are those of other keys: ~ is the home folder, and a relative path begins at the folder
+// that the run's folder is in, wherever a later command is given.
+static status folder_read(const host *h, const run_config *r, arena *a, const char *given,
+                          const char **out)
+{
+    char *path = NULL;
+    const char *variable = text_find_variable(given), *slash = strrchr(r->run.dir, '/');
+    const bool is_home = given[0] == '~' && (given[1] == '/' || given[1] == '\0');
+    if (variable != NULL) {
+        return fail(ST_CONFIG_TYPE,
+                    "checkpoint.tiers: %s: variables of the environment are not expanded here "
+                    "(%.40s); write the path",
+                    given, variable);
+    }
+    if (is_home && (h->home == NULL || *h->home == '\0')) {
+        return fail(ST_CONFIG_TYPE,
+                    "checkpoint.tiers: %s: ~ cannot be expanded, because HOME is not set", given);
+    }
+    if (is_home) {
+        TRY(arena_format(a, &path, "%s%s", h->home, given + 1));
+    } else if (given[0] == '/' || slash == NULL) {
+        TRY(arena_strdup(a, given, &path));
+    } else {
+        TRY(arena_format(a, &path, "%.*s/%s", (int)(slash - r->run.dir), r->run.dir, given));
+    }
+    *out = path;
+    return ST_OK;
+}
+
+static status tier_read(const host *h, run_config *r, arena *a, char *word)
 {
     char *colon = strchr(word, ':'), *path = NULL;
     if (colon != NULL) *colon++ = '\0';
@@ -49,10 +80,7 @@ static status tier_read(run_config *r, arena *a, char *word)
         }
         *path++ = '\0';
         TRY(number_read(word, value, false, &r->checkpoint.durable_every));
-        char *copy = NULL;
-        TRY(arena_strdup(a, path, &copy));
-        r->checkpoint.durable = copy;
-        return ST_OK;
+        return folder_read(h, r, a, path, &r->checkpoint.durable);
     }
     return fail(
         ST_CONFIG_RANGE,
@@ -61,7 +89,7 @@ static status tier_read(run_config *r, arena *a, char *word)
         word);
 }
 
-status run_config_tiers(run_config *r, arena *a)
+status run_config_tiers(const host *h, run_config *r, arena *a)
 {
     char *words = NULL, *rest = NULL;
     r->checkpoint.durable = NULL;
@@ -70,7 +98,7 @@ status run_config_tiers(run_config *r, arena *a)
     TRY(arena_strdup(a, r->checkpoint.tiers, &words));
     for (char *word = strtok_r(words, ", ", &rest); word != NULL;
          word = strtok_r(NULL, ", ", &rest)) {
-        TRY(tier_read(r, a, word));
+        TRY(tier_read(h, r, a, word));
     }
     const int64_t durable = r->checkpoint.durable_every, disk = r->checkpoint.every;
     if (durable == 0 || disk == RUN_EVERY_AUTO || (disk > 0 && durable % disk == 0)) return ST_OK;

@@ -269,13 +269,14 @@ int64_t session_save_next(const session *s);
 // checkpoint.every = auto: chooses the interval anew, after a save was begun. Collective.
 NODISCARD status session_interval_choose(session *s);
 // session_durable.c: copies of finished checkpoints in the folder of the durable tier. First rank;
-// all functions but the load do nothing on others.
+// all functions but the merge do nothing on others.
 NODISCARD status session_durable_open(session *s);
 void session_durable_close(session *s); // waits for a copy in progress
 // Begins a copy of this checkpoint if one is due.
 void session_durable_copy(session *s, const ckpt_saved *saved);
-// Loads the newest intact one, when the run's folder has none. Collective.
-NODISCARD status session_durable_load(session *s, bool *is_loaded);
+// The checkpoints of the disk and of the durable tier in the order in which they are tried: those
+// of the tier that are newer than all of the disk come last. Their name is their path. Collective.
+NODISCARD status session_durable_merge(session *s, const ckpt_entries *disk, ckpt_entries *out);
 
 // session_scrub.c: reads the run's checkpoints again at an interval of time. First rank; poll,
 // between two steps, begins a pass that is due and tells the result of one that has ended.

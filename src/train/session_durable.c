@@ -135,24 +135,38 @@ void session_durable_copy(session *s, const ckpt_saved *saved)
     if (!d->is_begun) session_say(s, LOG_WARN, "no thread to copy %s", path_base_name(d->from));
 }
 
-status session_durable_load(session *s, bool *is_loaded)
+// Paths do not count: the same checkpoint may be in both folders.
+static bool is_newer(const ckpt_entry *x, const ckpt_entry *y)
 {
-    ckpt_entries list = {0};
-    *is_loaded = false;
+    return x->fork != y->fork ? x->fork > y->fork : x->step > y->step;
+}
+
+status session_durable_merge(session *s, const ckpt_entries *disk, ckpt_entries *out)
+{
+    ckpt_entries copies = {0};
+    int64_t d = 0, newer = 0;
+    *out = *disk;
     if (s->r->checkpoint.durable == NULL) return ST_OK;
-    TRY(ckpt_list(s->h, s->a, s->r->checkpoint.durable, &list));
-    for (int64_t i = 0; i < list.count; i++) {
-        const status st = session_load(s, list.items[i].path);
-        if (st == ST_OK) {
-            session_say(s, LOG_WARN, "continuing from %s", list.items[i].path);
-            s->saved_step = -1; // in the run's folder
-            *is_loaded = true;
-            return ST_OK;
-        }
-        if (st != ST_DAMAGED && st != ST_NOT_FOUND) return st;
-        session_say(s, LOG_WARN, "%s cannot be used: %.700s", list.items[i].path,
-                    error_last()->text);
-        error_clear();
+    TRY(ckpt_list(s->h, s->a, s->r->checkpoint.durable, &copies));
+    for (int64_t i = 0; i < copies.count; i++) copies.items[i].name = copies.items[i].path;
+    *out = (ckpt_entries){0};
+    TRY(arena_new(s->a, disk->count + copies.count + 1, &out->items));
+    while (disk->count > 0 && newer < copies.count &&
+           is_newer(&copies.items[newer], &disk->items[0])) {
+        newer++;
     }
+    if (newer > 0) {
+        session_say(s, LOG_WARN,
+                    "%s is newer than the checkpoints of this run's folder, but may be of another "
+                    "run, so it comes last; --resume with its path takes it",
+                    copies.items[0].path);
+    }
+    d = newer;
+    for (int64_t i = 0; i < disk->count || d < copies.count;) {
+        const bool is_disk =
+            i < disk->count && (d == copies.count || !is_newer(&copies.items[d], &disk->items[i]));
+        out->items[out->count++] = is_disk ? disk->items[i++] : copies.items[d++];
+    }
+    for (int64_t i = 0; i < newer; i++) out->items[out->count++] = copies.items[i];
     return ST_OK;
 }

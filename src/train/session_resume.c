@@ -30,29 +30,26 @@ static status refused(session *s, const ckpt_entry *e, text *tried)
                     error_last()->text);
 }
 
-// Loads the newest intact checkpoint: on a damaged one it warns and tries the one before it.
-static status resume_newest(session *s, const ckpt_entries *list)
+// Loads the newest intact checkpoint of the disk or of the durable tier: on a damaged one it warns
+// and tries the next.
+static status resume_newest(session *s, const ckpt_entries *disk)
 {
     text tried = {.a = s->a};
-    bool is_loaded = false;
-    if (list->count == 0) {
-        TRY(session_durable_load(s, &is_loaded));
-        return is_loaded ? ST_OK : begin_anew(s);
-    }
-    for (int64_t i = 0; i < list->count; i++) {
-        const status st = session_load(s, list->items[i].path);
+    ckpt_entries list;
+    TRY(session_durable_merge(s, disk, &list));
+    if (list.count == 0) return begin_anew(s);
+    for (int64_t i = 0; i < list.count; i++) {
+        const status st = session_load(s, list.items[i].path);
         if (st == ST_OK) {
-            s->fork = list->items[0].fork + (i > 0 ? 1 : 0);
-            if (i > 0) session_say(s, LOG_WARN, "continuing from %s", list->items[i].name);
+            s->fork = list.items[0].fork + (i > 0 ? 1 : 0);
+            const bool is_durable = list.items[i].name == list.items[i].path;
+            if (i > 0 || is_durable)
+                session_say(s, LOG_WARN, "continuing from %s", list.items[i].name);
+            if (is_durable) s->saved_step = -1; // in the run's folder
             return ST_OK;
         }
         if (st != ST_DAMAGED && st != ST_NOT_FOUND) return st;
-        TRY(refused(s, &list->items[i], &tried));
-    }
-    TRY(session_durable_load(s, &is_loaded));
-    if (is_loaded) {
-        s->fork = list->items[0].fork + 1;
-        return ST_OK;
+        TRY(refused(s, &list.items[i], &tried));
     }
     return fail(ST_DAMAGED,
                 "no checkpoint of %s is intact; tried:%s\n  restore one of them from a copy, or "
