@@ -183,19 +183,25 @@ static void stream_end(watched *w)
     pthread_cond_broadcast(&c->changed);
 }
 
-// After the last update.
-static void copy_open(buddy_copier *c)
+// The device writes no more of the step block.
+static void copy_open(buddy_copier *c, const record *r)
 {
-    const step_block *now = (const step_block *)(const void *)c->step;
     const int64_t head = (int64_t)offsetof(step_block, device);
-    ASSERT(c->seen < c->told);
-    const record *r = &c->records[c->seen++ % RECORDS];
-    c->tokens += now->device.tokens;
-    if (r->info.step % c->config.every != 0 || c->error.code != ST_OK) return;
     c->label = *r;
     c->label.info.tokens = c->tokens;
     memcpy(c->block + head, c->step + head, (size_t)(c->block_bytes - head));
     c->begun = r->info.step;
+}
+
+// After the last update.
+static void step_end(buddy_copier *c)
+{
+    const step_block *now = (const step_block *)(const void *)c->step;
+    ASSERT(c->seen < c->told);
+    const record *r = &c->records[c->seen++ % RECORDS];
+    c->tokens += now->device.tokens;
+    if (r->info.step % c->config.every != 0 || c->error.code != ST_OK) return;
+    copy_open(c, r);
     state_set(c, COPIER_OPEN);
 }
 
@@ -205,7 +211,7 @@ static status compute_end(void *context)
     buddy_copier *c = w->copier;
     pthread_mutex_lock(&c->lock);
     while (c->state != COPIER_IDLE && !c->is_stopped) pthread_cond_wait(&c->changed, &c->lock);
-    if (!c->is_stopped) copy_open(c);
+    if (!c->is_stopped) step_end(c);
     stream_end(w);
     pthread_mutex_unlock(&c->lock);
     return ST_OK;
@@ -340,6 +346,16 @@ void buddy_copier_has(buddy_copier *c, int64_t step)
     ASSERT(c->state == COPIER_IDLE);
     c->begun = c->newest = step;
     c->slot = c->config.process->next;
+    pthread_mutex_unlock(&c->lock);
+}
+
+void buddy_copier_begin(buddy_copier *c, const ckpt_info *info, int64_t fork)
+{
+    const record now = {*info, fork};
+    pthread_mutex_lock(&c->lock);
+    while (c->state != COPIER_IDLE) pthread_cond_wait(&c->changed, &c->lock);
+    copy_open(c, &now);
+    state_set(c, COPIER_COPIES);
     pthread_mutex_unlock(&c->lock);
 }
 

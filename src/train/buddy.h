@@ -64,6 +64,8 @@ typedef struct buddy_config {
 NODISCARD status buddy_copier_create(const buddy_config *config, arena *a, buddy_copier **out);
 // The state of this step has a copy, so the next step makes none. p->next is the one to overwrite.
 void buddy_copier_has(buddy_copier *c, int64_t step);
+// Begins a copy of the state as it is, of which this is the record; the device is idle.
+void buddy_copier_begin(buddy_copier *c, const ckpt_info *info, int64_t fork);
 // The record of the state after a step, before that step is posted; its tokens do not matter.
 void buddy_copier_info(buddy_copier *c, const ckpt_info *info, int64_t fork);
 // *newest: the step of the newest copy; while none is in progress p->next is set too. A copy that

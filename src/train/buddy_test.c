@@ -140,6 +140,54 @@ static void a_loss_leaves_no_trace(void **state)
     }
 }
 
+// The step that a run of these orders begins with, from the memory of the ranks; -1: elsewhere.
+static int64_t step_loaded(void)
+{
+    const char *at = strstr(rank_runs[0].seen.said, " came from the memory");
+    if (at == NULL) return -1;
+    while (at > rank_runs[0].seen.said && at[-1] != ' ') at--;
+    return strtoll(at, NULL, 10);
+}
+
+// Runs until a rank is lost at this hit, in a new process of which it begins the next epoch.
+static int64_t step_until_loss(train_process **buddies, int64_t epoch, const char *fault)
+{
+    static const char *const layout[4] = {"layout.dp=2", ZERO(1)};
+    const char *keys[20];
+    orders_make(buddies, epoch);
+    const int n = keys_of(keys, false, layout);
+    assert_int_equal(fault_arm(fault), ST_OK);
+    ranks_fail_alone = true;
+    (void)ranks_run("twice", keys, n, 2, "auto", 0, NULL);
+    ranks_fail_alone = false;
+    assert_int_equal(fault_arm(NULL), ST_OK);
+    for (int r = 0; r < 2; r++) {
+        if (rank_runs[r].st != ST_IO) continue;
+        train_process_destroy(buddies[r]);
+        assert_int_equal(train_process_create(&buddies[r]), ST_OK);
+    }
+    return step_loaded();
+}
+
+// The state that a new process has got is copied at once: before the copy of the next step, which
+// would be the first that it has.
+static void a_new_process_has_copies_at_once(void **state)
+{
+    (void)state;
+    enum { OF_COPY = 8 }; // hits of a whole copy of two ranks
+    train_process *buddies[RANKS_MAX] = {NULL};
+    char fault[64];
+    for (int r = 0; r < 2; r++) assert_int_equal(train_process_create(&buddies[r]), ST_OK);
+    (void)snprintf(fault, sizeof(fault), "train.buddy.save=%d:IO", 2 * OF_COPY + 1);
+    assert_int_equal(step_until_loss(buddies, 0, fault), -1);
+    (void)snprintf(fault, sizeof(fault), "train.buddy.save=%d:IO", OF_COPY + 1);
+    const int64_t first = step_until_loss(buddies, 1, fault);
+    assert_true(first > 0);
+    assert_int_equal(step_until_loss(buddies, 2, NULL), first);
+    for (int r = 0; r < RANKS_MAX; r++) train_process_destroy(buddies[r]);
+    rank_restarts = NULL;
+}
+
 static int setup(void **state)
 {
     const int st = test_run_setup(state);
@@ -149,6 +197,7 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_loss_leaves_no_trace)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_loss_leaves_no_trace),
+                                       cmocka_unit_test(a_new_process_has_copies_at_once)};
     return cmocka_run_group_tests(tests, setup, test_run_teardown);
 }

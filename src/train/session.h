@@ -103,6 +103,7 @@ typedef struct session {
         struct buddy_route *route;   // of the session's thread
         comm_group *group;           // of the copier; NULL: it sends nothing
         struct buddy_copier *copier; // copies overlap with the next step; NULL: they do not
+        bool is_due;                 // the state was loaded, and some ranks have no copy
     } buddy;
     int64_t *repairs_told; // [rank] repaired products so far; NULL: products are not checked
     int64_t last_step;     // of this session

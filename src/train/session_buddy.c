@@ -121,6 +121,16 @@ static status copier_make(session *s)
     return buddy_copier_create(&c, s->a, &s->buddy.copier);
 }
 
+// A process that is new has no copies, so until it has, the loss of one more rank could be the loss
+// of the state.
+static status loaded_copy(session *s)
+{
+    const ckpt_info info = session_info(s);
+    if (s->buddy.copier == NULL) return session_buddy_save(s, true);
+    buddy_copier_begin(s->buddy.copier, &info, s->fork);
+    return ST_OK;
+}
+
 status session_buddy_open(session *s)
 {
     train_process *b = buddies_of(s);
@@ -129,7 +139,8 @@ status session_buddy_open(session *s)
     for (int i = 0; i < GENERATIONS && s->buddy.route->is_lone; i++) {
         TRY(ckpt_shard_share(&b->own[i], s->ranks.all));
     }
-    return copier_make(s);
+    TRY(copier_make(s));
+    return s->buddy.is_due ? loaded_copy(s) : ST_OK;
 }
 
 bool session_buddy_overlaps(const session *s)
@@ -265,6 +276,7 @@ status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry
     if (found.entry.step < 0) return ST_OK;
     *is_loaded = true;
     generation_choose(s->memory.order->process, &found.entry);
+    s->buddy.is_due = found.needy > 0 && s->buddy.route->is_lone;
     s->fork = max_i64(s->fork, found.entry.fork);
     const int64_t step = found.entry.step;
     s->saved_step = saved != NULL && saved->step == step ? step : -1; // on the disk
