@@ -488,6 +488,19 @@ static void histories_of_experts(void **state)
     every_backend(check_expert_history);
 }
 
+// ---- by units for 8 bits ------------------------------------------------------------------------
+// GPUs of compute capability 8.9 and more multiply the rows of experts in 8 bits.
+static void units_multiply_rows_of_experts(void **state)
+{
+    backend_run run;
+    (void)state;
+    backend_run_init(&run, &kern_backend_cuda, KERN_SCALAR, 1);
+    cuda_emulator_sm90(&run.emulator);
+    check_experts(&run, DTYPE_BF16);
+    check_expert_history(&run, DTYPE_BF16);
+    backend_runs_deinit(&run, 1);
+}
+
 // ---- by the library of a GPU --------------------------------------------------------------------
 static lt_products *products;
 
@@ -539,6 +552,7 @@ int main(void)
         cmocka_unit_test(experts),
         cmocka_unit_test(histories),
         cmocka_unit_test(histories_of_experts),
+        cmocka_unit_test(units_multiply_rows_of_experts),
         cmocka_unit_test(infinities_are_not_hidden),
         cmocka_unit_test(nans_are_not_forgotten),
         cmocka_unit_test(the_library_multiplies_codes),

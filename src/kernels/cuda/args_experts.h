@@ -74,6 +74,17 @@ typedef struct cuda_grouped_args {
     int64_t whole, first_row, own; // own: rows of a matrix that take part
 } cuda_grouped_args;
 
+// The same with operands in 8 bits: those of the product are views of their codes, two of which
+// are a number of 16 bits, so k is half of theirs. a and b have rows along k. The matrix of an
+// expert is `own` rows of b, or with `across` as many columns. factors: of blocks of 128 numbers
+// along k, of which an expert's matrix has `stripes` rows, or columns; else one for each expert.
+typedef struct cuda_grouped_narrow_args {
+    cuda_grouped_args of;
+    const float *factors[2];
+    int64_t factor_strides[2], stripes;
+    int32_t across, unused;
+} cuda_grouped_narrow_args;
+
 // Biases of experts: of rows by expert, or of tokens by their choices.
 typedef struct cuda_bias_args {
     cuda_view x, y, ids, weights, bias, scale;
@@ -120,7 +131,11 @@ typedef struct cuda_fp8_counts_rows_args {
     X(cuda_grouped_f16_tn, cuda_grouped_args)          \
     X(cuda_grouped_plain_rows, cuda_grouped_args)      \
     X(cuda_grouped_plain_sums, cuda_grouped_args)      \
+    X(cuda_grouped_e4m3, cuda_grouped_narrow_args)     \
+    X(cuda_grouped_e5m2, cuda_grouped_narrow_args)     \
+    X(cuda_grouped_blocks, cuda_grouped_narrow_args)   \
     X(cuda_fp8_experts, cuda_fp8_experts_args)         \
+    X(cuda_fp8_experts_codes, cuda_fp8_experts_args)   \
     X(cuda_fp8_counts_rows, cuda_fp8_counts_rows_args) \
     X(cuda_bias_rows, cuda_bias_args)                  \
     X(cuda_bias_rows_dw, cuda_bias_args)               \

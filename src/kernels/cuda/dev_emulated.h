@@ -40,6 +40,8 @@ typedef enum emu_collective {
     EMU_LOAD_TRANSPOSED,
     EMU_MMA_BF16,
     EMU_MMA_F16,
+    EMU_MMA_E4M3,
+    EMU_MMA_E5M2,
     EMU_GROUP_FENCE, // of products of groups of warps (dev_sm90.h), which each warp does by itself
     EMU_GROUP_COMMIT,
     EMU_GROUP_WAIT,
@@ -282,7 +284,11 @@ DEV_INLINE void dev_mma(dev_half type, float c[4], const uint32_t a[4], const ui
     operand.mma.c = c;
     operand.mma.a = a;
     operand.mma.b = b;
-    emu_collect(type == DEV_BF16 ? EMU_MMA_BF16 : EMU_MMA_F16, &operand);
+    emu_collect(type == DEV_BF16   ? EMU_MMA_BF16
+                : type == DEV_F16  ? EMU_MMA_F16
+                : type == DEV_E4M3 ? EMU_MMA_E4M3
+                                   : EMU_MMA_E5M2,
+                &operand);
 }
 
 // ---- errors -------------------------------------------------------------------------------------

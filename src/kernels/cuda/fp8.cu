@@ -9,8 +9,8 @@
 //   of experts        the same; a block has rows, or a piece of the matrix, of one expert
 //
 // cuda_fp8_operand writes the rounded numbers in the operand's type. cuda_fp8_codes writes their 8
-// bits, and the factors, as cuBLASLt takes them: the dim that the product sums over is contiguous,
-// so an operand may have to be transposed, through shared memory.
+// bits, and the factors, as cuBLASLt and grouped.cu take them: the dim that the product sums over
+// is contiguous, so an operand may have to be transposed, through shared memory.
 #include "kernels/cuda/groups.h"
 #include "kernels/cuda/update.h"
 
@@ -134,7 +134,10 @@ DEV_INLINE void fp8_codes_store(const cuda_fp8_args *a, const fp8_place *at, con
 // Writes what the codes are multiplied by: of vectors by columns of the blocks, of squares by rows.
 DEV_INLINE void fp8_scales_store(const cuda_fp8_args *a, const fp8_place *at, const fp8_tile *tile)
 {
-    const int64_t i = dev_thread(), down = at->row / FP8_SIDE, across = at->column / FP8_SIDE;
+    // Blocks begin anew with each group.
+    const int64_t stripes = (a->group + FP8_SIDE - 1) / FP8_SIDE, i = dev_thread();
+    const int64_t down = at->row / a->group * stripes + at->row % a->group / FP8_SIDE;
+    const int64_t across = at->column / FP8_SIDE;
     const bool is_first = i == 0 && down == 0 && across == 0;
     if (a->block == FP8_OF_ROW && i < at->rows) {
         a->scales[across * a->scale_stride + at->row + i] = fp8_power(-tile->exponent[i]);
@@ -177,21 +180,47 @@ DEV_KERNEL(cuda_fp8_operand, cuda_fp8_args, CUDA_THREADS)
     fp8_round(&a, &at, false, tile);
 }
 
+// The piece of a block of threads, in the rows or the matrix of one expert; false: there is none.
+DEV_INLINE bool fp8_experts_begin(const cuda_fp8_experts_args *a, cuda_fp8_args *of, fp8_place *at,
+                                  int64_t *expert)
+{
+    int64_t index = dev_block(1);
+    const group_rows rows = groups_find(&a->groups, FP8_SIDE, &index);
+    if (rows.count == 0) return false;
+    *of = a->of;
+    of->history += FP8_OPERANDS * rows.expert * a->history_stride;
+    at->row = rows.begin + index * FP8_SIDE;
+    at->column = dev_block(0) * FP8_SIDE;
+    at->rows = dev_min(FP8_SIDE, rows.count - index * FP8_SIDE);
+    at->columns = dev_min(FP8_SIDE, of->in.columns - at->column);
+    *expert = rows.expert;
+    return true;
+}
+
 DEV_KERNEL(cuda_fp8_experts, cuda_fp8_experts_args, CUDA_THREADS)
 {
     fp8_tile *tile = (fp8_tile *)dev_shared();
-    int64_t index = dev_block(1);
-    const group_rows rows = groups_find(&a.groups, FP8_SIDE, &index);
-    if (rows.count == 0) return;
-    cuda_fp8_args of = a.of;
-    of.history += FP8_OPERANDS * rows.expert * a.history_stride;
+    cuda_fp8_args of;
     fp8_place at;
-    at.row = rows.begin + index * FP8_SIDE;
-    at.column = dev_block(0) * FP8_SIDE;
-    at.rows = dev_min(FP8_SIDE, rows.count - index * FP8_SIDE);
-    at.columns = dev_min(FP8_SIDE, of.in.columns - at.column);
+    int64_t expert = 0;
+    if (!fp8_experts_begin(&a, &of, &at, &expert)) return;
     fp8_exponents(&of, &at, tile);
     fp8_round(&of, &at, false, tile);
+}
+
+// Codes; every block of an expert writes the same factor.
+DEV_KERNEL(cuda_fp8_experts_codes, cuda_fp8_experts_args, CUDA_THREADS)
+{
+    fp8_tile *tile = (fp8_tile *)dev_shared();
+    cuda_fp8_args of;
+    fp8_place at;
+    int64_t expert = 0;
+    if (!fp8_experts_begin(&a, &of, &at, &expert)) return;
+    fp8_exponents(&of, &at, tile);
+    fp8_round(&of, &at, true, tile);
+    if (dev_thread() == 0) of.scales[expert] = fp8_power(-tile->exponent[0]);
+    dev_barrier();
+    fp8_codes_store(&of, &at, tile);
 }
 
 DEV_KERNEL(cuda_fp8_codes, cuda_fp8_args, CUDA_THREADS)

@@ -75,22 +75,38 @@ DEV_INLINE void gemm_load_b(bool transposed, const char *slice, int n, int k, ui
     }
 }
 
+// Adds the products of 16 columns of a slice, from k on.
+DEV_INLINE void gemm_multiply_part(dev_half type, bool a_transposed, bool b_transposed,
+                                   const char *stage, int m, int n, int k, float c[4][4][4])
+{
+    uint32_t a[4][4], b[2][4];
+    DEV_UNROLL
+    for (int i = 0; i < 4; i++) gemm_load_a(a_transposed, stage, m + 16 * i, k, a[i]);
+    DEV_UNROLL
+    for (int j = 0; j < 2; j++) {
+        gemm_load_b(b_transposed, stage + GEMM_STAGE_BYTES / 2, n + 16 * j, k, b[j]);
+    }
+    DEV_UNROLL
+    for (int i = 0; i < 4; i++) {
+        DEV_UNROLL
+        for (int j = 0; j < 4; j++) dev_mma(type, c[i][j], a[i], &b[j / 2][j % 2 * 2]);
+    }
+}
+
+// Where a GPU turns 8 bits into 16 before it multiplies them (9.0), operands that are loaded early
+// take too many registers: that loop is rolled.
 DEV_INLINE void gemm_multiply(dev_half type, bool a_transposed, bool b_transposed,
                               const char *stage, int m, int n, float c[4][4][4])
 {
-    DEV_UNROLL
-    for (int k = 0; k < GEMM_SLICE; k += 16) {
-        uint32_t a[4][4], b[2][4];
-        DEV_UNROLL
-        for (int i = 0; i < 4; i++) gemm_load_a(a_transposed, stage, m + 16 * i, k, a[i]);
-        DEV_UNROLL
-        for (int j = 0; j < 2; j++) {
-            gemm_load_b(b_transposed, stage + GEMM_STAGE_BYTES / 2, n + 16 * j, k, b[j]);
+    if (type == DEV_E4M3 || type == DEV_E5M2) {
+        DEV_ROLLED
+        for (int k = 0; k < GEMM_SLICE; k += 16) {
+            gemm_multiply_part(type, a_transposed, b_transposed, stage, m, n, k, c);
         }
+    } else {
         DEV_UNROLL
-        for (int i = 0; i < 4; i++) {
-            DEV_UNROLL
-            for (int j = 0; j < 4; j++) dev_mma(type, c[i][j], a[i], &b[j / 2][j % 2 * 2]);
+        for (int k = 0; k < GEMM_SLICE; k += 16) {
+            gemm_multiply_part(type, a_transposed, b_transposed, stage, m, n, k, c);
         }
     }
 }
@@ -149,12 +165,42 @@ DEV_INLINE void gemm_store(const cuda_gemm_args *a, int64_t m, int64_t n, float 
     }
 }
 
+// Factors of blocks of 128 numbers of 8 bits along k, and what was summed before the block in hand.
+// a: a column for each block of k, which has a factor for each row; b: a row of factors.
+typedef struct gemm_factors {
+    const float *a, *b;
+    int64_t a_stride, rows;
+    float (*total)[4][4];
+} gemm_factors;
+
+enum { GEMM_BLOCK_SLICES = 2 }; // of 64 numbers of 8 bits
+
+// Takes the sums of block `block` of k, times its factors, to the total, and begins anew. row: the
+// first one of the warp.
+DEV_INLINE void gemm_block_end(const gemm_factors *f, int64_t block, int64_t row, float c[4][4][4])
+{
+    const int64_t first = row + dev_thread() % DEV_WARP / 4;
+    const float *const of_a = f->a + block * f->a_stride + first;
+    const float of_b = f->b[block];
+    const int left = (int)dev_min(f->rows - first, GEMM_M);
+    DEV_UNROLL
+    for (int i = 0; i < 8; i++) {
+        const float factor = i * 8 < left ? of_a[i * 8] * of_b : 0.0f;
+        DEV_UNROLL
+        for (int j = 0; j < 8; j++) {
+            float *const sum = &c[i / 2][j / 2][i % 2 * 2 + j % 2];
+            f->total[i / 2][j / 2][i % 2 * 2 + j % 2] += *sum * factor;
+            *sum = 0.0f;
+        }
+    }
+}
+
 // Adds a b to the sums of a warp whose part of c begins at row m0 + m and column n0 + n.
 // `a_transposed`: a is stored (k, m); `b_transposed`: b is stored (k, n), else (n, k). `works`: the
-// part lies within c.
-DEV_INLINE void gemm_half_sum(dev_half type, bool a_transposed, bool b_transposed, bool aligned,
-                              const cuda_view *a, const cuda_view *b, int64_t k, int64_t m0,
-                              int64_t n0, bool works, float c[4][4][4])
+// part lies within c. factors: NULL, or those of blocks of k.
+DEV_INLINE void gemm_sum(dev_half type, bool a_transposed, bool b_transposed, bool aligned,
+                         const cuda_view *a, const cuda_view *b, int64_t k, int64_t m0, int64_t n0,
+                         bool works, const gemm_factors *factors, float c[4][4][4])
 {
     char *shared = (char *)dev_shared();
     const int warp = dev_thread() / DEV_WARP, m = warp / 4 * GEMM_M, n = warp % 4 * GEMM_N;
@@ -177,9 +223,20 @@ DEV_INLINE void gemm_half_sum(dev_half type, bool a_transposed, bool b_transpose
         if (now >= 0 && works) {
             gemm_multiply(type, a_transposed, b_transposed,
                           shared + now % GEMM_STAGES * GEMM_STAGE_BYTES, m, n, c);
+            const bool ends = (now + 1) % GEMM_BLOCK_SLICES == 0 || now + 1 == slices;
+            if (factors != NULL && ends) {
+                gemm_block_end(factors, now / GEMM_BLOCK_SLICES, m0 + m, c);
+            }
         }
     }
     dev_barrier();
+}
+
+DEV_INLINE void gemm_half_sum(dev_half type, bool a_transposed, bool b_transposed, bool aligned,
+                              const cuda_view *a, const cuda_view *b, int64_t k, int64_t m0,
+                              int64_t n0, bool works, float c[4][4][4])
+{
+    gemm_sum(type, a_transposed, b_transposed, aligned, a, b, k, m0, n0, works, NULL, c);
 }
 
 DEV_INLINE bool gemm_warp_works(const cuda_gemm_args *a, int64_t m0, int64_t n0)

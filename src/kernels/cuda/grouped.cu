@@ -70,6 +70,80 @@ DEV_INLINE void grouped_half_sums(dev_half type, const cuda_grouped_args *a)
 GROUPED_KERNELS(bf16, DEV_BF16)
 GROUPED_KERNELS(f16, DEV_F16)
 
+// ---- operands in 8 bits -------------------------------------------------------------------------
+// The product of the rows of one expert; k and columns count pairs of codes.
+DEV_INLINE cuda_gemm_args grouped_narrow_rows(const cuda_grouped_narrow_args *a,
+                                              const group_rows *r)
+{
+    cuda_gemm_args p = a->of.product;
+    p.a = groups_view(&a->of.product.a, r->begin, r->count);
+    p.c = groups_view(&a->of.product.c, r->begin, r->count);
+    if (p.before.data != NULL) p.before = groups_view(&a->of.product.before, r->begin, r->count);
+    p.m = r->count;
+    if (a->across != 0) {
+        p.b.data = (char *)p.b.data + r->expert * a->of.own;
+    } else {
+        p.b = groups_view(&a->of.product.b, r->expert * a->of.own, a->of.own);
+    }
+    return p;
+}
+
+// One factor for the rows of an expert, and one for its matrix.
+DEV_INLINE void grouped_narrow(dev_half type, const cuda_grouped_narrow_args *a)
+{
+    int64_t tile = dev_block(1);
+    const group_rows r = groups_find(&a->of.groups, GEMM_SIDE, &tile);
+    if (r.count == 0) return;
+    const cuda_gemm_args p = grouped_narrow_rows(a, &r);
+    const int64_t m0 = tile * GEMM_SIDE, n0 = dev_block(0) * GEMM_SIDE;
+    const float factor = a->factors[0][r.expert] * a->factors[1][r.expert];
+    float c[4][4][4];
+    DEV_UNROLL
+    for (int i = 0; i < 64; i++) c[i / 16][i / 4 % 4][i % 4] = 0.0f;
+    gemm_half_sum(type, false, false, true, &p.a, &p.b, p.k, m0, n0, gemm_warp_works(&p, m0, n0),
+                  c);
+    DEV_UNROLL
+    for (int i = 0; i < 64; i++) c[i / 16][i / 4 % 4][i % 4] *= factor;
+    gemm_half_end(&p, m0, n0, c);
+}
+
+DEV_KERNEL(cuda_grouped_e4m3, cuda_grouped_narrow_args, CUDA_THREADS)
+{
+    grouped_narrow(DEV_E4M3, &a);
+}
+
+DEV_KERNEL(cuda_grouped_e5m2, cuda_grouped_narrow_args, CUDA_THREADS)
+{
+    grouped_narrow(DEV_E5M2, &a);
+}
+
+// Factors of 128 numbers of a row, and of 128 x 128 numbers of a matrix.
+DEV_KERNEL(cuda_grouped_blocks, cuda_grouped_narrow_args, CUDA_THREADS)
+{
+    int64_t tile = dev_block(1);
+    const group_rows r = groups_find(&a.of.groups, GEMM_SIDE, &tile);
+    if (r.count == 0) return;
+    const cuda_gemm_args p = grouped_narrow_rows(&a, &r);
+    const int64_t m0 = tile * GEMM_SIDE, n0 = dev_block(0) * GEMM_SIDE;
+    const int64_t first = r.expert * a.stripes, stride = a.factor_strides[1];
+    float c[4][4][4], total[4][4][4];
+    gemm_factors f;
+    f.a = a.factors[0] + r.begin;
+    f.a_stride = a.factor_strides[0];
+    f.rows = r.count;
+    f.b = a.across != 0 ? a.factors[1] + dev_block(0) * stride + first
+                        : a.factors[1] + (first + dev_block(0)) * stride;
+    f.total = total;
+    DEV_UNROLL
+    for (int i = 0; i < 64; i++) {
+        c[i / 16][i / 4 % 4][i % 4] = total[i / 16][i / 4 % 4][i % 4] = 0.0f;
+    }
+    gemm_sum(DEV_E4M3, false, false, true, &p.a, &p.b, p.k, m0, n0, gemm_warp_works(&p, m0, n0), &f,
+             c);
+    gemm_half_end(&p, m0, n0, total);
+}
+
+// ---- any types ----------------------------------------------------------------------------------
 DEV_KERNEL(cuda_grouped_plain_rows, cuda_grouped_args, CUDA_THREADS)
 {
     int64_t tile = dev_block(1);

@@ -216,6 +216,41 @@ static const plant strict_plants[] = {
     {"cuda_sinks_terms", OP_SINKS_DW, 0, CUDA_MISTAKE_LANE, 0},
 };
 
+// These are planted into products of 8 bits, which GPUs of 9.0 have, in the first sample of the
+// recipe whose rows have a multiple of 16 numbers.
+#define NARROW_PLANTS(kernel, code)                                                          \
+    {kernel, code, 0, CUDA_MISTAKE_BARRIER, 0}, {kernel, code, 0, CUDA_MISTAKE_WAIT, 0},     \
+        {kernel, code, 0, CUDA_MISTAKE_COPY, 0}, {kernel, code, 0, CUDA_MISTAKE_ADDRESS, 0}, \
+        {kernel, code, 0, CUDA_MISTAKE_LOAD, 0},                                             \
+    {                                                                                        \
+        kernel, code, 0, CUDA_MISTAKE_FRAGMENT, 0                                            \
+    }
+static const plant narrow_plants[] = {
+    NARROW_PLANTS("cuda_grouped_e4m3", OP_GROUPED_MATMUL),
+    NARROW_PLANTS("cuda_grouped_e5m2", OP_GROUPED_MATMUL_DX),
+    {"cuda_fp8_experts_codes", OP_GROUPED_MATMUL_DX, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_fp8_experts_codes", OP_GROUPED_MATMUL_DX, 0, CUDA_MISTAKE_BARRIER, 1},
+};
+
+static plant narrow_plant(const plant *p)
+{
+    plant out = *p;
+    for (out.variant = 0; out.variant < op_sample_count(p->code); out.variant++) {
+        arena *a;
+        sample s;
+        must(arena_create("sample", 0, &a));
+        sample_open(a, p->code, out.variant, &s);
+        const op_node *n = &s.node;
+        const op_tensor *w = &s.program->tensors[n->in[1]];
+        const bool fits = n->attrs.fp8 == FP8_TENSOR && w->dims[1].scale % 16 == 0 &&
+                          w->dims[0].scale / n->attrs.experts % 16 == 0;
+        arena_destroy(a);
+        if (fits) return out;
+    }
+    fail_msg("%s: no sample has rows of a multiple of 16 numbers", p->kernel);
+    return out;
+}
+
 static status planted_run(arena *a, const sample *s, backend_run *cuda, bool strict,
                           sample_memory **out)
 {
@@ -278,8 +313,14 @@ static void test_planted_mistakes(void **state)
     for (int64_t i = 0; i < COUNT_OF(strict_plants); i++) {
         missed += !is_found(&strict_plants[i], &cuda, true);
     }
+    cuda_emulator_sm90(&cuda.emulator);
+    for (int64_t i = 0; i < COUNT_OF(narrow_plants); i++) {
+        const plant p = narrow_plant(&narrow_plants[i]);
+        missed += !is_found(&p, &cuda, false);
+    }
     print_message("%lld mistakes planted, %d not found\n",
-                  (long long)(COUNT_OF(plants) + COUNT_OF(strict_plants)), missed);
+                  (long long)(COUNT_OF(plants) + COUNT_OF(strict_plants) + COUNT_OF(narrow_plants)),
+                  missed);
     backend_runs_deinit(&cuda, 1);
     assert_int_equal(missed, 0);
 }

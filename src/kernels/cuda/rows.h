@@ -203,6 +203,11 @@ NODISCARD status cuda_fp8_product(const kern_context *context, const kern_call *
 // its workspace.
 NODISCARD status cuda_fp8_operands(const kern_context *context, const kern_call **call,
                                    kern_call *rounded);
+// Multiplies rows by the matrices of their experts, by instructions for 8 bits. *done: the call is
+// in 8 bits, and the GPU and its shapes allow it. Strict calls, whose rows of a matrix may be a
+// part, do not.
+NODISCARD status cuda_fp8_grouped(const kern_context *context, const kern_call *c,
+                                  const cuda_grouped_args *of, bool *done);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,8 @@ enum {
     FACTORS_SHARED = CUDA_THREADS * 4 + SIDE * 4, // of fp8_tile in fp8.cu, without codes
     CODES_SHARED = FACTORS_SHARED + SIDE * (SIDE + 16),
     MAX_PARTS = 128, // of an operand whose largest magnitude is wanted
-    PART_ROWS = 32
+    PART_ROWS = 32,
+    NARROW_ARCH = 89 // from which on mma instructions multiply 8 bits
 };
 
 // The operand and its factors; the result is for the caller to name.
@@ -41,8 +42,8 @@ static status operand_run(const kern_context *context, const char *kernel, cuda_
 }
 
 // Each expert's rows, or matrix, with its factor.
-static status experts_run(const kern_context *context, const kern_call *c, int operand,
-                          const cuda_fp8_args *of)
+static status experts_run(const kern_context *context, const char *kernel, const kern_call *c,
+                          int operand, const cuda_fp8_args *of, int64_t shared_bytes)
 {
     const bool is_weight = fp8_operand_of(c, operand) == 1;
     const kern_tensor *t = &c->in[operand];
@@ -57,8 +58,8 @@ static status experts_run(const kern_context *context, const kern_call *c, int o
     const cuda_shape shape = {
         .grid = {(t->dims[1] + SIDE - 1) / SIDE, cuda_groups_tiles(&args.groups, SIDE), 1},
         .threads = CUDA_THREADS,
-        .shared_bytes = FACTORS_SHARED};
-    return cuda_launch_run(context, "cuda_fp8_experts", &shape, &args, sizeof(args));
+        .shared_bytes = shared_bytes};
+    return cuda_launch_run(context, kernel, &shape, &args, sizeof(args));
 }
 
 status cuda_fp8_operands(const kern_context *context, const kern_call **call, kern_call *rounded)
@@ -70,7 +71,7 @@ status cuda_fp8_operands(const kern_context *context, const kern_call **call, ke
         cuda_fp8_args args = operand_args(c, i);
         args.out = cuda_view_of(&rounded->in[i]);
         if (c->attrs.fp8 == FP8_TENSOR && c->attrs.experts > 0) {
-            TRY(experts_run(context, c, i, &args));
+            TRY(experts_run(context, "cuda_fp8_experts", c, i, &args, FACTORS_SHARED));
         } else {
             TRY(operand_run(context, "cuda_fp8_operand", &args, FACTORS_SHARED));
         }
@@ -90,12 +91,18 @@ static narrow narrow_of(const kern_call *c, int operand)
 {
     const kern_tensor *t = &c->in[operand];
     const fp8_block block = fp8_block_of(c, operand);
-    narrow n = {.transposed = c->code == OP_MATMUL_DW || (c->code == OP_MATMUL_DX && operand == 1)};
+    const bool is_dx = c->code == OP_MATMUL_DX || c->code == OP_GROUPED_MATMUL_DX;
+    narrow n = {.transposed = c->code == OP_MATMUL_DW || (is_dx && operand == 1)};
     n.rows = t->dims[n.transposed ? 1 : 0];
     n.inner = t->dims[n.transposed ? 0 : 1];
-    const int64_t blocks = (n.inner + SIDE - 1) / SIDE, groups = (n.rows + SIDE - 1) / SIDE;
+    // Blocks of a matrix of experts begin anew with each of them.
+    const int64_t experts = fp8_operand_of(c, operand) == 1 ? max_i64(c->attrs.experts, 1) : 1;
+    const int64_t stripes = experts * ((t->dims[0] / experts + SIDE - 1) / SIDE);
+    const int64_t across = (t->dims[1] + SIDE - 1) / SIDE;
+    const int64_t blocks = n.transposed ? stripes : across,
+                  groups = n.transposed ? across : stripes;
     n.factor_stride = block == FP8_OF_SQUARE ? align_up(blocks, 4) : n.rows;
-    const int64_t factors = block == FP8_OF_ALL      ? 1
+    const int64_t factors = block == FP8_OF_ALL      ? max_i64(c->attrs.experts, 1)
                             : block == FP8_OF_SQUARE ? n.factor_stride * groups
                                                      : n.rows * blocks;
     n.codes_bytes = align_up(n.rows * n.inner, ALIGN_TENSOR);
@@ -103,17 +110,17 @@ static narrow narrow_of(const kern_call *c, int operand)
     return n;
 }
 
-static bool is_grouped(const kern_call *c)
+// The factors of rows are in the terms of an expert's gradient, not before its sum.
+static bool is_rounded(const kern_call *c)
 {
-    return c->code == OP_GROUPED_MATMUL || c->code == OP_GROUPED_MATMUL_DX ||
-           c->code == OP_GROUPED_MATMUL_DW;
+    return c->code == OP_GROUPED_MATMUL_DW;
 }
 
 int64_t cuda_fp8_workspace(const kern_call *call, int threads)
 {
     (void)threads;
     const int64_t rounded = fp8_operands_bytes(call, call->in[0].type);
-    if (call->attrs.fp8 == FP8_NONE || is_grouped(call)) return rounded;
+    if (call->attrs.fp8 == FP8_NONE || is_rounded(call)) return rounded;
     int64_t bytes = 0;
     for (int i = 0; i < 2; i++) {
         const narrow n = narrow_of(call, i);
@@ -153,6 +160,9 @@ static status codes_run(const kern_context *context, const kern_call *c, int ope
     args.scales = (float *)(void *)((char *)m->data + n.codes_bytes);
     args.scale_stride = n.factor_stride;
     args.transposed = n.transposed;
+    if (args.block == FP8_OF_ALL && c->attrs.experts > 0) {
+        return experts_run(context, "cuda_fp8_experts_codes", c, operand, &args, CODES_SHARED);
+    }
     return operand_run(context, "cuda_fp8_codes", &args, CODES_SHARED);
 }
 
@@ -172,6 +182,51 @@ status cuda_fp8_product(const kern_context *context, const kern_call *c, cuda_pr
     product->only_asks = false;
     *done = true;
     return context->queue->product(context->queue, product);
+}
+
+// ---- experts ------------------------------------------------------------------------------------
+static cuda_view pairs_of(const cuda_matrix *m)
+{
+    return (cuda_view){.data = m->data,
+                       .type = DTYPE_BF16,
+                       .rows = m->rows,
+                       .columns = m->columns / 2,
+                       .stride = m->stride / 2};
+}
+
+status cuda_fp8_grouped(const kern_context *context, const kern_call *c,
+                        const cuda_grouped_args *of, bool *done)
+{
+    const int64_t own = c->in[1].dims[0] / max_i64(c->attrs.experts, 1);
+    const bool is_dx = c->code == OP_GROUPED_MATMUL_DX, is_whole = of->own == own && !c->strict;
+    *done = false;
+    if (c->attrs.fp8 == FP8_NONE || context->queue->arch < NARROW_ARCH || !is_whole) return ST_OK;
+    if (own % 16 != 0 || c->in[1].dims[1] % 16 != 0 || c->in[0].dims[0] == 0) return ST_OK;
+    cuda_product p = {.b_transposed = false};
+    operands_place(c, &p);
+    for (int i = 0; i < 2; i++) TRY(codes_run(context, c, i, &p));
+    cuda_grouped_narrow_args args = {.of = *of,
+                                     .factors = {p.factors[0], p.factors[1]},
+                                     .stripes = (own + SIDE - 1) / SIDE,
+                                     .across = is_dx};
+    args.of.product.a = pairs_of(&p.a);
+    args.of.product.b = pairs_of(&p.b);
+    if (is_dx) args.of.product.b.columns = own / 2;
+    args.of.product.b_along_n = 0;
+    args.of.product.k = (is_dx ? own : c->in[1].dims[1]) / 2;
+    args.of.product.aligned = 1;
+    for (int i = 0; i < 2; i++) args.factor_strides[i] = narrow_of(c, i).factor_stride;
+    const int64_t side = cuda_gemm_side(true);
+    const cuda_shape shape = {.grid = {(args.of.product.n + side - 1) / side,
+                                       cuda_groups_tiles(&args.of.groups, side), 1},
+                              .threads = CUDA_THREADS,
+                              .shared_bytes = cuda_gemm_shared(true)};
+    *done = true;
+    return cuda_launch_run(context,
+                           c->attrs.fp8 == FP8_BLOCK ? "cuda_grouped_blocks"
+                           : is_dx                   ? "cuda_grouped_e5m2"
+                                                     : "cuda_grouped_e4m3",
+                           &shape, &args, sizeof(args));
 }
 
 // ---- histories ----------------------------------------------------------------------------------

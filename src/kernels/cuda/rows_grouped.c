@@ -46,12 +46,25 @@ static status grouped_run(const kern_context *context, cuda_grouped_args *args, 
     return cuda_launch_run(context, name, &shape, args, sizeof(*args));
 }
 
+// Products of rows: of operands in 8 bits, where the GPU and the shapes allow it, else of rounded
+// ones.
+static status grouped_or_narrow(const kern_context *context, const kern_call *c,
+                                cuda_grouped_args *args, const char *order)
+{
+    kern_call rounded;
+    bool done = false;
+    TRY(cuda_fp8_grouped(context, c, args, &done));
+    if (done) return ST_OK;
+    TRY(cuda_fp8_operands(context, &c, &rounded));
+    args->product.a = cuda_view_of(&c->in[0]);
+    args->product.b = cuda_view_of(&c->in[1]);
+    return grouped_run(context, args, order);
+}
+
 // y = x w^T, each row with the matrix of its expert
 status cuda_row_grouped_matmul(const kern_context *context, const kern_call *c)
 {
-    kern_call rounded;
     TRY(cuda_call_check(context, c));
-    TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_grouped_args args = {.product = {.a = cuda_view_of(&c->in[0]),
                                           .b = cuda_view_of(&c->in[1]),
                                           .c = cuda_view_of(&c->out[0])}};
@@ -61,15 +74,13 @@ status cuda_row_grouped_matmul(const kern_context *context, const kern_call *c)
     args.product.k = args.product.a.columns;
     args.whole = c->piece.whole_rows > 0 ? c->piece.whole_rows : args.own;
     args.first_row = c->piece.first_row;
-    return grouped_run(context, &args, "nt");
+    return grouped_or_narrow(context, c, &args, "nt");
 }
 
 // dx = before + dy w
 status cuda_row_grouped_matmul_dx(const kern_context *context, const kern_call *c)
 {
-    kern_call rounded;
     TRY(cuda_call_check(context, c));
-    TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_grouped_args args = {.product = {.a = cuda_view_of(&c->in[0]),
                                           .b = cuda_view_of(&c->in[1]),
                                           .before = cuda_view_of(&c->in[3]),
@@ -81,7 +92,7 @@ status cuda_row_grouped_matmul_dx(const kern_context *context, const kern_call *
     args.product.k = args.own = args.product.a.columns;
     args.whole = c->piece.whole_rows > 0 ? c->piece.whole_rows : args.own;
     args.first_row = c->piece.first_row;
-    return grouped_run(context, &args, "nn");
+    return grouped_or_narrow(context, c, &args, "nn");
 }
 
 // dw += dy^T x over the rows of each expert
