@@ -10,7 +10,7 @@ top=$PWD
 cd "$dir" || exit 1
 
 agrees() { # FOLDER [key=value ...]
-    code "check $(basename "$1") ${*:2}" 0 timeout 120 "$trireme" check "$@" --json
+    code "check $(basename "$1") ${*:2}" 0 timeout 600 "$trireme" check "$@" --json
 }
 if [ -d "$post" ]; then
     layouts=("kernels.threads=1" "layout.tp=2" "layout.pp=2" "layout.dp=2 layout.zero=3" "layout.cp=2"
@@ -53,7 +53,7 @@ strict="determinism=strict determinism.tp_shards=2 determinism.cp_shards=2 train
 train() { # NAME KEY...
     local name=$1
     shift
-    timeout 120 "$trireme" train demo run.dir="$dir/$name" $keys "$@"
+    timeout 600 "$trireme" train demo run.dir="$dir/$name" $keys "$@"
 }
 lora="adapter.kind=lora adapter.rank=4 adapter.targets=q_proj,layers.[02].attn.v,mlp.*"
 

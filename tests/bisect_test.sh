@@ -6,7 +6,7 @@ set -u -o pipefail
 small="model.layers=2 model.dim=32 model.heads=2 model.ffn_dim=64 model.context=64 train.seq=32 eval.every=0
     train.global_batch=4 train.micro_batch=1 kernels.threads=1 train.steps=10"
 code "init" 0 "$trireme" init "$dir/demo"
-bisect() { timeout 60 "$trireme" bisect "$dir/demo/config.yaml" $small "$@"; }
+bisect() { timeout 600 "$trireme" bisect "$dir/demo/config.yaml" $small "$@"; }
 
 code "four ranks" 0 bisect layout.dp=2 layout.tp=2 --steps 2
 says "phases in their order" out "step 2 +update"

@@ -24,7 +24,7 @@ cd "$dir" || exit 1
 
 digest_of() { # KEY...: of a run with them, in $got
     rm -rf run
-    timeout 120 "$trireme" train config.yaml run.dir=run "$@" >out 2>err </dev/null
+    timeout 600 "$trireme" train config.yaml run.dir=run "$@" >out 2>err </dev/null
     local rc=$?
     [ $rc = 0 ] || { echo "trireme train: exit $rc" >>err; return 1; }
     got=$("$trireme" digest run 2>err)

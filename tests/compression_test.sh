@@ -10,7 +10,7 @@ keys="model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn_dim=1
 train() { # NAME KEY...: with the standard ones
     local name=$1
     shift
-    timeout 120 "$trireme" train demo run.dir="$dir/$name" $keys "$@"
+    timeout 600 "$trireme" train demo run.dir="$dir/$name" $keys "$@"
 }
 number() { sed -n "${2}s/.*\"$3\": \([0-9.e+-]*\).*/\1/p" "$1/metrics.jsonl"; } # RUN LINE KEY
 

@@ -15,7 +15,7 @@ cd "$dir" || exit 1
 on() { # on DEVICE COMMAND...
     local device=$1
     shift
-    LD_LIBRARY_PATH=$([ "$device" = cpu ] || echo "$library") timeout ${CUDA_LIMIT:-100} "$@" kernels.device="$device"
+    LD_LIBRARY_PATH=$([ "$device" = cpu ] || echo "$library") timeout ${CUDA_LIMIT:-600} "$@" kernels.device="$device"
 }
 # tokens: of the JSON lines in $dir/out
 tokens() { python3 -c 'import json,sys; [print(r["tokens"]) for r in map(json.loads, open(sys.argv[1]))]' "$dir/out"; }

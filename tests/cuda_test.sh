@@ -14,7 +14,7 @@ cd "$dir" || exit 1
 keys="train.seq=16 train.global_batch=4 model.layers=2 model.dim=32 model.heads=2 eval.every=0
       checkpoint.every=100 schedule.warmup=2 kernels.threads=1 train.steps=${CUDA_STEPS:-5}"
 width=model.ffn_dim=64
-train() { timeout ${CUDA_LIMIT:-100} "$trireme" train demo/config.yaml $keys $width run.dir="$dir/$1" "${@:2}"; }
+train() { timeout ${CUDA_LIMIT:-600} "$trireme" train demo/config.yaml $keys $width run.dir="$dir/$1" "${@:2}"; }
 gpu() { LD_LIBRARY_PATH=$library train "$@" kernels.device=cuda; }
 # near NAME RUN RUN DIFFERENCE: the losses of all steps that both have, at least the last two
 near() {

@@ -15,7 +15,7 @@ checkpoint: {every: 0}
 kernels: {threads: 1}
 Y
 train() { # NAME KEY...
-    timeout 120 "$trireme" train c.yaml run.dir="$dir/$1" "${@:2}"
+    timeout 600 "$trireme" train c.yaml run.dir="$dir/$1" "${@:2}"
 }
 start() { # NAME KEY...: beside this script, until it takes steps (not awaited of RANK=1, nor of LONG=1 with a step of minutes); $run is its number
     "$trireme" train c.yaml run.dir="$dir/$1" train.steps=10000000 "${@:2}" >"$1.out" 2>"$1.err" </dev/null &
@@ -44,7 +44,7 @@ chmod 600 key0 key1
 free_port
 for rank in 0 1; do
     RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TRIREME_KEY=key$rank \
-        timeout 120 "$trireme" train c.yaml run.dir="$dir/keys" layout.dp=2 >key$rank.out 2>key$rank.err &
+        timeout 600 "$trireme" train c.yaml run.dir="$dir/keys" layout.dp=2 >key$rank.out 2>key$rank.err &
     keys[rank]=$!
 done
 : >out
@@ -57,9 +57,9 @@ done
 code "ulimit -f" 4 bash -c 'ulimit -f 1000; exec "$@"' . "$trireme" train c.yaml run.dir="$dir/f" layout.dp=2
 says "ulimit -f is named" err 'ulimit -f'
 says "STATUS of a run that did not begin" f/STATUS '^failed 4 .*ulimit -f'
-code "ulimit -n" 4 bash -c 'ulimit -n 16; exec "$@"' . timeout -s KILL 120 "$trireme" train c.yaml run.dir="$dir/n" layout.dp=4
+code "ulimit -n" 4 bash -c 'ulimit -n 16; exec "$@"' . timeout -s KILL 600 "$trireme" train c.yaml run.dir="$dir/n" layout.dp=4
 says "ulimit -n is named" err 'ulimit -n'
-code "ulimit -n, live" 4 bash -c 'ulimit -n 20; exec "$@"' . timeout -s KILL 120 "$trireme" train c.yaml run.dir="$dir/nl" layout.dp=2 resilience.mode=live
+code "ulimit -n, live" 4 bash -c 'ulimit -n 20; exec "$@"' . timeout -s KILL 600 "$trireme" train c.yaml run.dir="$dir/nl" layout.dp=2 resilience.mode=live
 says "ulimit -n is named, live" err 'ulimit -n'
 code "ulimit -s" 4 bash -c 'ulimit -s 256; exec "$@"' . "$trireme" train c.yaml run.dir="$dir/s"
 says "ulimit -s is named" err 'ulimit -s'

@@ -12,7 +12,7 @@ strict="determinism=strict train.steps=4"
 train() { # NAME KEY...
     local name=$1
     shift
-    timeout 60 "$trireme" train demo/config.yaml --quiet run.dir="$dir/$name" $keys "$@"
+    timeout 600 "$trireme" train demo/config.yaml --quiet run.dir="$dir/$name" $keys "$@"
 }
 loss() { sed -n "s/^{\"step\": $2,.*\"loss\": \([0-9.]*\).*/\1/p" "$1/metrics.jsonl"; }
 
@@ -110,7 +110,7 @@ says "with its experts" one.hf/config.json '"num_local_experts": 8'
 adapted() { # NAME KEY...: an adapter of the exported model
     local name=$1
     shift
-    timeout 60 "$trireme" train demo/config.yaml --quiet run.dir="$dir/$name" model.preset=null model.from=one.hf \
+    timeout 600 "$trireme" train demo/config.yaml --quiet run.dir="$dir/$name" model.preset=null model.from=one.hf \
         train.seq=32 train.global_batch=8 eval.every=0 checkpoint.every=0 kernels.threads=1 schedule.name=constant \
         schedule.min_ratio=0 adapter.kind=lora adapter.rank=2 optimizer.lr=1e-2 determinism=strict "$@"
 }

@@ -12,7 +12,7 @@ strict="determinism=strict train.steps=2"
 train() { # NAME KEY...
     local name=$1
     shift
-    timeout 60 "$trireme" train demo/config.yaml --quiet run.dir="$dir/$name" $keys "$@"
+    timeout 600 "$trireme" train demo/config.yaml --quiet run.dir="$dir/$name" $keys "$@"
 }
 
 code "strict, one rank" 0 train one $strict

@@ -12,7 +12,7 @@ lower="train.freeze=layers.[01].*,embed.*"
 train() { # NAME KEY...: with the standard ones
     local name=$1
     shift
-    timeout 120 "$trireme" train demo run.dir="$dir/$name" $keys "$@"
+    timeout 600 "$trireme" train demo run.dir="$dir/$name" $keys "$@"
 }
 
 code "all weights, one step" 0 train all train.steps=1 optimizer.clip=0 schedule.warmup=0

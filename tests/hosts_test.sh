@@ -41,7 +41,7 @@ keys="model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn_dim=1
 on_host() {
     local space=$1 name=$2 first=$3 here=$4 ranks=$5
     shift 5
-    FIRST=$first HERE=$here RANKS=$ranks HOST=$name PORT=$port timeout -k 5 100 ip netns exec "$space" \
+    FIRST=$first HERE=$here RANKS=$ranks HOST=$name PORT=$port timeout -k 5 600 ip netns exec "$space" \
         unshare --uts --pid --fork --mount-proc --kill-child bash -c '
         hostname "$HOST"
         export WORLD_SIZE=$RANKS LOCAL_WORLD_SIZE=$HERE MASTER_ADDR=10.213.7.1 MASTER_PORT=$PORT
@@ -188,7 +188,7 @@ over_mpirun() { # RANKS-EACH COMMAND...
     local each=$1
     shift
     free_port
-    timeout -k 5 100 ip netns exec $a unshare --uts --pid --fork --mount-proc --kill-child bash -c 'hostname node-a; exec "$@"' - \
+    timeout -k 5 600 ip netns exec $a unshare --uts --pid --fork --mount-proc --kill-child bash -c 'hostname node-a; exec "$@"' - \
         mpirun --allow-run-as-root --host 10.213.7.1:"$each",10.213.7.2:"$each" --oversubscribe --bind-to none \
         --mca plm_rsh_agent "$dir/agent" --mca oob_tcp_if_include 10.213.7.0/24 -x TRIREME_KEY="$dir/key" -x UCX_TLS=tcp \
         -x TRIREME_ADDRESS=10.213.7.1:$port "$@"

@@ -52,7 +52,7 @@ chmod 600 key
 free_port
 pod() { # INDEX: where every pod's name leads to this machine
     env JOB_COMPLETION_INDEX="$1" WORLD_SIZE=2 HOSTNAME="trireme-train-$1" TRIREME_KEY=key TRIREME_ADDRESS="127.0.0.1:$port" \
-        timeout 60 "$trireme" train demo run.dir="$dir/pods" layout.dp=2 $keys
+        timeout 600 "$trireme" train demo run.dir="$dir/pods" layout.dp=2 $keys
 }
 code "one process" 0 "$trireme" train demo run.dir="$dir/one" $keys
 pod 1 >rank1 2>&1 &

@@ -14,7 +14,7 @@ started() { # RANKS NAME KEY...
     local ranks=$1 name=$2
     shift 2
     TRIREME_KEY=$dir/key OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        timeout 60 mpirun --oversubscribe --bind-to none -n "$ranks" "$trireme" train demo run.dir="$dir/$name" $keys "$@"
+        timeout 600 mpirun --oversubscribe --bind-to none -n "$ranks" "$trireme" train demo run.dir="$dir/$name" $keys "$@"
 }
 code "one process" 0 "$trireme" train demo run.dir="$dir/one" $keys
 code "mpirun, two ranks" 0 started 2 two layout.dp=2

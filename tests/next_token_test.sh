@@ -13,7 +13,7 @@ keys="$run model.preset=moe-tiny model.layers=2 model.dim=32 model.heads=2 model
 train() { # NAME KEY...
     local name=$1
     shift
-    timeout 60 "$trireme" train c.yaml --quiet run.dir="$dir/$name" $keys "$@"
+    timeout 600 "$trireme" train c.yaml --quiet run.dir="$dir/$name" $keys "$@"
 }
 numbers() { sed -n 's/.*"loss": \([0-9.]\{6\}\).*"grad_norm": \([0-9.]\{6\}\).*/\1 \2/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 

@@ -103,7 +103,7 @@ as_rank() { # RANK NAME KEY...
     local rank=$1
     shift
     env RANK="$rank" WORLD_SIZE=2 LOCAL_RANK="$rank" LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
-        MASTER_PORT=$port TRIREME_KEY=key timeout 60 "$trireme" train demo run.dir="$dir/$1" $keys "${@:2}"
+        MASTER_PORT=$port TRIREME_KEY=key timeout 600 "$trireme" train demo run.dir="$dir/$1" $keys "${@:2}"
 }
 free_port
 as_rank 1 torchrun layout.dp=2 >rank1 2>&1 &

@@ -11,8 +11,8 @@ cd "$dir" || exit 1
 "$trireme" init demo >/dev/null || exit 1
 keys="model.layers=2 model.dim=32 model.heads=2 model.context=64 train.seq=32 train.global_batch=8 eval.every=40
       checkpoint.every=50 kernels.threads=1 determinism=strict train.steps=${RESTART_STEPS:-250}"
-train() { timeout 120 "$trireme" train demo/config.yaml run.dir="$dir/$1" $keys "${@:2}"; }
-chaos() { timeout 120 "$trireme" chaos demo/config.yaml run.dir="$dir/$1" $keys --against calm --json "${@:2}"; }
+train() { timeout 600 "$trireme" train demo/config.yaml run.dir="$dir/$1" $keys "${@:2}"; }
+chaos() { timeout 600 "$trireme" chaos demo/config.yaml run.dir="$dir/$1" $keys --against calm --json "${@:2}"; }
 field() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p" out; }
 copies() { find /dev/shm -maxdepth 1 -name 'trireme-[0-9a-f]*' | wc -l; }
 

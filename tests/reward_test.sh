@@ -15,7 +15,7 @@ optimizer: {lr: 2e-2, clip: 1000}
 schedule: {name: constant}
 kernels: {threads: 1}
 END
-train() { timeout 60 "$trireme" train run.yaml --quiet run.dir="$dir/$1" "${@:2}"; }
+train() { timeout 600 "$trireme" train run.yaml --quiet run.dir="$dir/$1" "${@:2}"; }
 # bench/peers/reward.py printed these: transformers 5.24, in fp64.
 near() { # NAME
     python3 - "$1/metrics.jsonl" <<'END' 2>>err

@@ -17,7 +17,7 @@ schedule: {name: constant}
 checkpoint: {every: 0}
 kernels: {threads: 1}
 END
-train() { timeout 60 "$trireme" train run.yaml --quiet run.dir="$dir/$1" "${@:2}"; }
+train() { timeout 600 "$trireme" train run.yaml --quiet run.dir="$dir/$1" "${@:2}"; }
 value() { sed -n "s/^{\"step\": $3,.*\"$2\": \([-0-9.e]*\).*/\1/p" "$1/metrics.jsonl"; }
 exact() { same "$1: log-probabilities are those of training" "$(value "$1" ratio_gap 1) $(value "$1" ratio_gap 2)" "0 0"; }
 
@@ -73,7 +73,7 @@ same "go on exactly" "$(digest resumed)" "$want"
 code "another seed" 0 train seed $strict rollout.seed=2
 same "draws others" "$([ "$(digest seed)" != "$want" ] && echo yes)" yes
 ahead="$strict rollout.staleness=2"
-code "ahead of the steps" 0 timeout 60 "$trireme" train run.yaml run.dir="$dir/ahead" $ahead train.steps=3
+code "ahead of the steps" 0 timeout 600 "$trireme" train run.yaml run.dir="$dir/ahead" $ahead train.steps=3
 says "the log says how far" out "the completions of step s are drawn with the weights that step s - 2 begins with"
 same "the first step is exact, the second is not" "$(value ahead ratio_gap 1) $(awk -v r="$(value ahead ratio_gap 2)" 'BEGIN { print(r > 0) }')" "0 1"
 code "one step ahead" 0 train ahead2 $ahead train.steps=1

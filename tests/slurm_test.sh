@@ -101,17 +101,17 @@ job() { # NAME RUN: its output is shown where it failed
     cat "$dir/job" >"$dir/out" 2>/dev/null
     if [ "$2" = 0 ]; then passed "$1"; else echo "exit $2" >"$dir/err"; failed "$1"; fi
 }
-timeout 120 sbatch --wait -N1 -n4 -w n1 -o "$dir/job" --wrap \
+timeout 600 sbatch --wait -N1 -n4 -w n1 -o "$dir/job" --wrap \
     "srun '$trireme' train '$dir/demo' run.dir='$dir/four' layout.dp=4 $(echo $keys)" >/dev/null 2>err
 job "sbatch and srun: four ranks on a node" $?
 same "four ranks: the digest of one" "$("$trireme" digest four 2>&1)" "$want"
 # The nodes' names are Slurm's alone here, so the ranks are told where the first one is.
-TRIREME_ADDRESS=127.0.0.1:$((port + 4)) timeout 120 srun -N2 -n4 --ntasks-per-node=2 \
+TRIREME_ADDRESS=127.0.0.1:$((port + 4)) timeout 600 srun -N2 -n4 --ntasks-per-node=2 \
     "$trireme" train "$dir/demo" run.dir="$dir/two" layout.dp=4 layout.zero=1 $keys >"$dir/job" 2>&1
 job "srun: two nodes with two ranks each" $?
 same "two nodes: the digest of one" "$("$trireme" digest two 2>&1)" "$want"
 if [ -s two/logs/rank-00003.log ]; then passed "two nodes: logs of all ranks"; else failed "two nodes: logs of all ranks"; fi
-timeout 120 srun -N1 -n2 -w n1 "$trireme" train "$dir/demo" run.dir="$dir/refused" layout.dp=4 $keys >"$dir/job" 2>&1
+timeout 600 srun -N1 -n2 -w n1 "$trireme" train "$dir/demo" run.dir="$dir/refused" layout.dp=4 $keys >"$dir/job" 2>&1
 same "a layout for more ranks than srun started: exit code" "$?" 3
 
 # ---- a lost node -------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ END
 run() { # NAME KEY...: of run.yaml, or of the run NAME if it exists
     local name=$1 from=$config
     shift
-    timeout 60 "$trireme" train "$from" --quiet run.dir="$dir/$name" "$@"
+    timeout 600 "$trireme" train "$from" --quiet run.dir="$dir/$name" "$@"
 }
 trace() { "$trireme" data trace "$@" 2>&1; }
 names() { sed 's/.*"name": "\([^"]*\)".*/\1/' | sort -u; }

@@ -61,7 +61,7 @@ code "a key that there is not" 3 verify layout.dq=2
 code "a file that is not there" 4 "$trireme" verify "$dir/none.yaml"
 
 # --- train does the same before it starts ---
-train() { timeout 60 "$trireme" train "$dir/demo/config.yaml" $small layout.pp=2 run.dir="$dir/$1" layout.schedule="$dir/$1.txt"; }
+train() { timeout 600 "$trireme" train "$dir/demo/config.yaml" $small layout.pp=2 run.dir="$dir/$1" layout.schedule="$dir/$1.txt"; }
 code "train refuses it" 8 train circle
 says "with the reason" err "wait for each other for ever"
 if [ -e "$dir/circle/metrics.jsonl" ] && [ -s "$dir/circle/metrics.jsonl" ]; then failed "no step was taken"; else passed "no step was taken"; fi

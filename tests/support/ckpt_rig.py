@@ -20,7 +20,7 @@ import time
 WORDS = "the ship rows on and three banks of oars pull in time while a drum beats".split()
 STEP = re.compile(r"step-(\d+)(?:\.(\d+))?$")
 CKPT_LINE = re.compile(r"^ckpt +(\d+)/", re.M)
-LIMIT_S = float(os.environ.get("LIMIT_S", "120"))  # a process that takes longer counts as hanging
+LIMIT_S = float(os.environ.get("LIMIT_S", "600"))  # a process that takes longer counts as hanging
 
 
 class Wrong(Exception):

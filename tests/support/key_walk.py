@@ -51,7 +51,7 @@ def table(name):
 
 def call(arguments, folder):
     p = subprocess.run([PROGRAM] + arguments, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
-                       timeout=120)
+                       timeout=600)
     return p.returncode, p.stdout.decode("utf-8", "replace"), p.stderr.decode("utf-8", "replace")
 
 

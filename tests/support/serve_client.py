@@ -17,7 +17,7 @@ failed = False
 
 
 def ask(path, body=None, key=KEY, method=None, kind="application/json", raw=False):
-    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=600)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if body is not None:
         headers["Content-Type"] = kind

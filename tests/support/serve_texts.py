@@ -11,7 +11,7 @@ PORT, MODELS = int(sys.argv[1]), sys.argv[2:]
 
 
 def ask(body):
-    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=600)
     c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
     return c.getresponse().read().decode()
 

@@ -29,7 +29,7 @@ data: {tokenizer: bytes}
 
 def call(arguments, folder):
     p = subprocess.run([PROGRAM] + arguments, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
-                       timeout=60)
+                       timeout=600)
     return p.returncode, (p.stdout + p.stderr).decode("utf-8", "replace")
 
 
