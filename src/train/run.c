@@ -287,6 +287,17 @@ static status adapter_describe(session *s)
     return text_add_bytes(&s->adapter_json, bytes, count);
 }
 
+// After a loss the folder has these files, and a disk that is full now ends no run.
+static status folder_describe(session *s, const config *c, const char *config_text)
+{
+    const train_restart *o = s->memory.order;
+    const status st = train_folder_describe(&s->folder, &s->start, c, config_text);
+    if (st == ST_OK || o == NULL || o->epoch == 0) return st;
+    session_say(s, LOG_WARN, "%.800s; the run goes on with the file of before", error_last()->text);
+    error_clear();
+    return ST_OK;
+}
+
 static status started(session *s, const config *c, const char *config_text)
 {
     char *about = NULL;
@@ -319,7 +330,7 @@ static status started(session *s, const config *c, const char *config_text)
                       .ways = exec_ways_of(s->job.e, largest_plan(&s->plans)),
                       .flops_per_token = s->flops_per_token,
                       .peak_flops = s->peak_flops};
-    TRY(train_folder_describe(&s->folder, &s->start, c, config_text));
+    TRY(folder_describe(s, c, config_text));
     s->config_json.a = s->config_yaml.a = s->a;
     TRY(model_spec_print_json(&s->spec, &s->config_json));
     TRY(config_print_resolved(c, s->r, &s->config_yaml));

@@ -1,6 +1,6 @@
 // Says where this rank's arena lies and what its bytes hold, for `chaos`, which flips bits there:
 // the ranks of a pipeline, or with uneven shares, have different plans. `chaos` makes the folder
-// RUN/logs/arenas before the run, and without it nothing is written.
+// RUN/logs/arenas before the run, and without it nothing is written. Address 0: a device hides it.
 #include "train/session.h"
 
 static status tensor_print(const plan *p, int32_t ref, text *out)
@@ -33,7 +33,7 @@ status session_arena_tell(session *s)
     const int rank = s->ranks.all != NULL ? comm_rank(s->ranks.all) : 0;
     TRY(path_join(s->a, s->folder.path, "logs/arenas", &folder));
     TRY(s->h->api->path_info(s->h, folder, &info));
-    if (info.kind != FILE_KIND_FOLDER || at == NULL) return ST_OK;
+    if (info.kind != FILE_KIND_FOLDER) return ST_OK;
     text t = {.a = s->a};
     TRY(arena_print(s, at, &t));
     TRY(arena_format(s->a, &path, "%s/%d.json", folder, rank));

@@ -91,12 +91,38 @@ static void a_full_disk_ends_no_run_that_tells_a_loss(void **state)
     assert_int_equal(metrics_with("full", "\"epoch\": 1, \"ranks\"", ""), 0);
 }
 
+// A folder in the place of a new file keeps it from being written, as a full disk does.
+static void a_full_disk_ends_no_run_that_begins_again(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"layout.dp=2", "kernels.threads=1"};
+    char path[160];
+    train_restart of[2];
+    for (int i = 0; i < 2; i++) {
+        of[i] = (train_restart){
+            .event = "lost", .done = "all ranks were started again", .cause = "rank 0 died"};
+    }
+    assert_int_equal(ranks_run("begun", keys, 2, 2, "auto", 2, NULL), ST_STOPPED);
+    (void)snprintf(path, sizeof(path), "%s/begun/plan.json.tmp/full", test_folder);
+    assert_int_equal(host_real()->api->path_mkdir(host_real(), path), ST_OK);
+    rank_restarts = of;
+    ranks_fail_alone = true;
+    assert_int_not_equal(ranks_run("begun", keys, 2, 2, "auto", 0, NULL), ST_OK); // its first start
+    ranks_fail_alone = false;
+    of[0].epoch = of[1].epoch = 1;
+    assert_int_equal(ranks_run("begun", keys, 2, 2, "auto", 0, NULL), ST_OK);
+    rank_restarts = NULL;
+    assert_non_null(strstr(rank_runs[0].seen.said, "the run goes on with the file of before"));
+    assert_int_equal(metrics_with("begun", "\"epoch\": 1, \"ranks\"", ""), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_untold_loss_is_told),
         cmocka_unit_test(an_event_of_an_earlier_launcher_hides_no_loss),
         cmocka_unit_test(a_full_disk_ends_no_run_that_tells_a_loss),
+        cmocka_unit_test(a_full_disk_ends_no_run_that_begins_again),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
 }

@@ -72,6 +72,8 @@ NODISCARD status chaos_run(cli_context *cli, const chaos_order *order, chaos_inj
 // chaos_system.c: cuts the rank's connections; keeps its files from growing for 2 s.
 bool chaos_inject_cut(const chaos_target *t);
 bool chaos_inject_diskfull(const chaos_target *t);
+// True if this process has its memory and has opened the run's files.
+bool chaos_has_begun(const chaos_target *t);
 // True if the run has finished a step, so its memory is there.
 bool chaos_has_stepped(const chaos_target *t);
 // chaos_flip.c: flips a random bit of the rank's weights or optimizer state, of one of both, or

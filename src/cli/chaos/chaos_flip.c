@@ -42,23 +42,41 @@ static int64_t byte_choose(const json *list, flip_where where, uint64_t word)
     return -1;
 }
 
-// The address of a random byte in the process; 0: it has not said so. What an earlier process of
+// Reads how this process describes its memory. *out: NULL: it has not. What an earlier process of
 // this place has said is not of this one.
-static uint64_t address_choose(const chaos_target *t, flip_where where)
+static void said_read(const chaos_target *t, json **out)
 {
     char path[PATH_LIMIT_BYTES];
+    *out = NULL;
+    (void)snprintf(path, sizeof(path), "%s/" CHAOS_ARENAS "/%d.json", t->run_dir, t->rank);
+    if (json_read(t->h, path, PLAN_LIMIT_BYTES, out) != ST_OK) {
+        error_clear();
+        *out = NULL;
+    } else if (json_int(json_get(*out, "process"), 0) != t->process) {
+        json_free(*out);
+        *out = NULL;
+    }
+}
+
+bool chaos_has_begun(const chaos_target *t)
+{
+    json *said = NULL;
+    said_read(t, &said);
+    const bool has = said != NULL;
+    json_free(said);
+    return has;
+}
+
+// The address of a random byte in the process; 0: it has not said so.
+static uint64_t address_choose(const chaos_target *t, flip_where where)
+{
     json *said = NULL;
     uint64_t found = 0;
-    (void)snprintf(path, sizeof(path), "%s/" CHAOS_ARENAS "/%d.json", t->run_dir, t->rank);
-    if (json_read(t->h, path, PLAN_LIMIT_BYTES, &said) != ST_OK) {
-        error_clear();
-        return 0;
-    }
-    if (json_int(json_get(said, "process"), 0) == t->process) {
-        const int64_t at = json_int(json_get(said, "address"), 0);
-        const int64_t offset = byte_choose(json_get(said, "tensors"), where, t->word >> 8);
-        if (at != 0 && offset >= 0) found = (uint64_t)(at + offset);
-    }
+    said_read(t, &said);
+    if (said == NULL) return 0;
+    const int64_t at = json_int(json_get(said, "address"), 0);
+    const int64_t offset = byte_choose(json_get(said, "tensors"), where, t->word >> 8);
+    if (at != 0 && offset >= 0) found = (uint64_t)(at + offset);
     json_free(said);
     return found;
 }

@@ -93,7 +93,10 @@ static void an_earlier_process_is_not_believed(void **state)
 {
     (void)state;
     int64_t done = 0;
+    const chaos_target own = {.h = host_real(), .process = getpid(), .rank = 3, .run_dir = folder};
+    assert_true(chaos_has_begun(&own));
     arena_put(getppid());
+    assert_false(chaos_has_begun(&own));
     assert_int_equal(parts_met(chaos_inject_flip, 3, &done), 0);
     assert_int_equal(done, 0);
 }

@@ -53,7 +53,7 @@ bool chaos_inject_cut(const chaos_target *t)
 bool chaos_inject_diskfull(const chaos_target *t)
 {
     struct rlimit before, now;
-    if (!chaos_has_stepped(t)) return false;
+    if (!chaos_has_stepped(t) || !chaos_has_begun(t)) return false;
     if (prlimit(t->process, RLIMIT_FSIZE, NULL, &before) != 0) return false;
     now = before;
     now.rlim_cur = 4096;
