@@ -41,6 +41,8 @@ same "is undone, though no other rank has it" "$(field same)" true
 says "and told with rank and tensor" shard/metrics.jsonl '"event": "sdc".* of rank [01] has changed since it was written'
 TRIREME_FAULTS="train.gradient.1=150" code "a sum that two replicas do not share" 0 train unnamed layout.dp=2 sdc.digests=1 \
     resilience.mode=restart train.steps=20
+code "its line in the list" 0 "$trireme" inspect unnamed --faults
+says "has no rank" out '^ +[0-9]+  sdc +1 +-  '
 says "is told without a rank, for no third one decides" unnamed/metrics.jsonl '"event": "sdc", "rank": -1,.*no majority'
 printf '0.5 flip_weight\n' >lasting # a moment may forget it
 code "without digests it" 8 chaos unseen layout.dp=2 --schedule lasting

@@ -2,6 +2,26 @@
 #include "cli/inspect/inspect.h"
 #include "observe/observe.h"
 
+#include <stdio.h>
+
+enum { CELL_BYTES = 24 };
+
+// A number that is not known is -1.
+static const char *number_cell(int64_t value, char out[CELL_BYTES])
+{
+    if (value < 0) return "-";
+    (void)snprintf(out, CELL_BYTES, "%lld", (long long)value);
+    return out;
+}
+
+// An event that stopped no rank has no times.
+static const char *time_cell(double ms, char out[CELL_BYTES])
+{
+    if (!(ms > 0.0)) return "-";
+    (void)snprintf(out, CELL_BYTES, "%.1f ms", ms);
+    return out;
+}
+
 static status print_json(cli_context *cli, const obs_losses *l)
 {
     text t = {.a = cli->a};
@@ -49,9 +69,10 @@ status inspect_faults(cli_context *cli, const char *run, bool is_json)
     for (int64_t i = 0; i < l.count; i++) {
         const obs_loss *x = &l.items[i];
         if (x->is_loss) lost_s += x->resume_ms / 1e3;
-        cli_print(cli, "%10lld  %-9s  %5lld  %4lld  %6.1f ms  %8.1f ms  %s\n", (long long)x->step,
-                  x->event, (long long)x->epoch, (long long)x->rank, x->detect_ms, x->resume_ms,
-                  x->cause);
+        char epoch[CELL_BYTES], rank[CELL_BYTES], known[CELL_BYTES], resumed[CELL_BYTES];
+        cli_print(cli, "%10lld  %-9s  %5s  %4s  %9s  %11s  %s\n", (long long)x->step, x->event,
+                  number_cell(x->epoch, epoch), number_cell(x->rank, rank),
+                  time_cell(x->detect_ms, known), time_cell(x->resume_ms, resumed), x->cause);
     }
     cli_print(cli, "%lld loss%s took %.2f s; the %lld steps of the run took %.2f s\n",
               (long long)l.losses, text_plural(l.losses, "es"), lost_s, (long long)l.steps,
