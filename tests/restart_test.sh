@@ -23,6 +23,8 @@ same "leave no trace" "$(field same)" true
 # A fault while the ranks end because of another one is no further loss.
 same "the losses are in the records" \
      "$(awk -v n="$(field losses)" -v most="$(field losses_expected)" 'BEGIN { print(n >= 1 && n <= most) }')" 1
+code "the same command, when the run has ended" 0 chaos shaken layout.dp=2 layout.zero=1
+same "counts no loss of before" "$(field losses)$(field steps)" 00
 code "they are listed" 0 "$trireme" inspect shaken --faults
 says "with their cause" out 'died by signal 9|was stopped'
 code "one rank, ZeRO or not" 0 chaos alone --every 0.4s --seconds 1s

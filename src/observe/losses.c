@@ -46,13 +46,24 @@ static status loss_add(arena *a, obs_losses *l, const json *record)
     return ST_OK;
 }
 
-static status line_add(arena *a, obs_losses *l, const char *line, int64_t bytes, const char *what)
+// The state after the records of before.
+typedef struct before {
+    double since, time; // time: of the newest record
+    obs_goodput goodput;
+} before;
+
+static status line_add(arena *a, obs_losses *l, before *b, const char *line, int64_t bytes,
+                       const char *what)
 {
     json *record = NULL;
     TRY(json_parse(line, bytes, what, &record));
     const char *event = json_text(json_get(record, "event"), "");
     status st = ST_OK;
-    if (event[0] == '\0') {
+    b->time = json_real(json_get(record, "time"), b->time);
+    if (b->time < b->since) {
+        l->tokens = max_i64(l->tokens, json_int(json_get(record, "tokens"), 0));
+        (void)obs_goodput_read(record, &b->goodput);
+    } else if (event[0] == '\0') {
         step_add(l, record);
     } else if (json_get(record, "rank") != NULL) {
         st = loss_add(a, l, record);
@@ -61,18 +72,26 @@ static status line_add(arena *a, obs_losses *l, const char *line, int64_t bytes,
     return st;
 }
 
-status obs_losses_read(const host *h, arena *a, const char *path, obs_losses *out)
+static void goodput_subtract(obs_goodput *g, const obs_goodput *b)
 {
+    g->steps_s -= b->steps_s;
+    for (int i = 0; i < OBS_CAUSE_COUNT; i++) g->lost_s[i] -= b->lost_s[i];
+}
+
+status obs_losses_read(const host *h, arena *a, const char *path, double since, obs_losses *out)
+{
+    before b = {.since = since};
     char *bytes = NULL, what[512];
     int64_t count = 0, at = 0, lines = 0;
     memset(out, 0, sizeof(*out));
     TRY(host_read_all(h, a, path, LIMIT_BYTES, &bytes, &count));
     while (at < count) {
         const char *end = memchr(bytes + at, '\n', (size_t)(count - at));
-        if (end == NULL) return ST_OK; // a run that goes on has not finished this line
+        if (end == NULL) break; // a run that goes on has not finished this line
         (void)snprintf(what, sizeof(what), "%.400s: line %lld", path, (long long)++lines);
-        TRY(line_add(a, out, bytes + at, end - (bytes + at), what));
+        TRY(line_add(a, out, &b, bytes + at, end - (bytes + at), what));
         at = end - bytes + 1;
     }
+    if (out->has_goodput) goodput_subtract(&out->goodput, &b.goodput);
     return ST_OK;
 }

@@ -125,7 +125,9 @@ typedef struct obs_losses {
     obs_goodput goodput;
     bool has_goodput; // false: records of an older version
 } obs_losses;
-NODISCARD status obs_losses_read(const host *h, arena *a, const char *path, obs_losses *out);
+// since: Unix seconds; of the records of before nothing is counted. 0: all of the file.
+NODISCARD status obs_losses_read(const host *h, arena *a, const char *path, double since,
+                                 obs_losses *out);
 
 NODISCARD status obs_print_json(const obs_record *r, text *out); // one line, no newline
 // "step    10/2000  loss 9.8431  gnorm 3.21  lr 3.0e-05  tok/s 41.2k  mfu 38.1% ..." The line

@@ -140,8 +140,13 @@ static void goodput_is_continued(void **state)
     assert_true(obs_goodput_seconds(&before) == 7.5 && obs_goodput_share(&before) == 0.8);
     obs_goodput_print(&before, line, (int64_t)sizeof(line));
     assert_string_equal(line, "goodput 80.0% (copies 20.0%)");
-    assert_int_equal(obs_losses_read(host_real(), a, path, &l), ST_OK);
-    assert_true(l.has_goodput && l.goodput.steps_s == 6.0);
+    assert_int_equal(obs_losses_read(host_real(), a, path, 0.0, &l), ST_OK);
+    assert_true(l.has_goodput && l.goodput.steps_s == 6.0 && l.steps == 3);
+    assert_int_equal(obs_losses_read(host_real(), a, path, 102.5, &l), ST_OK); // of this run alone
+    assert_true(l.has_goodput && l.goodput.steps_s == 2.0 && l.steps == 1);
+    assert_true(l.goodput.lost_s[OBS_COPIES] == 0.5);
+    assert_int_equal(obs_losses_read(host_real(), a, path, 200.0, &l), ST_OK);
+    assert_true(!l.has_goodput && l.steps == 0 && obs_goodput_seconds(&l.goodput) == 0.0);
     arena_destroy(a);
 }
 

@@ -501,9 +501,8 @@ status session_records_open(session *s)
         return error_put(&kept);
     }
     double time = 0.0;
-    if (s->metrics == NULL && obs_metrics_before(metrics, &s->goodput, &time)) {
-        session_memory_count(s, time);
-    }
+    const bool has_before = obs_metrics_before(metrics, &s->goodput, &time);
+    if (s->metrics == NULL) session_memory_count(s, has_before ? time : 0.0);
     drop(obs_metrics_close(s->metrics));
     drop(obs_events_close(s->events));
     s->metrics = metrics;

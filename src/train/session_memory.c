@@ -134,7 +134,7 @@ void session_memory_count(session *s, double time)
     const double now_s = (double)s->h->api->unix_ns(s->h) / 1e9;
     const double living = fmin(1.0, (double)o->living / (double)run_config_ranks(s->r));
     if ((double)o->lost_ns / 1e9 < time) return; // an earlier session has counted it
-    s->goodput.lost_s[OBS_REDONE] += fmax(0.0, lost_s - time);
+    if (time > 0.0) s->goodput.lost_s[OBS_REDONE] += fmax(0.0, lost_s - time);
     s->goodput.lost_s[OBS_RECOVERY] += fmax(0.0, now_s - lost_s) * living;
 }
 

@@ -67,6 +67,7 @@ typedef struct chaos_result {
     chaos_injected injected;
     obs_losses losses;
     int exit_code;
+    double since;                      // its begin, Unix seconds: the run may have earlier records
     double seconds;                    // of the whole command
     double detect_ms[2], resume_ms[2]; // median and largest
     char digest[33], against[33];      // "": not asked for
@@ -115,7 +116,7 @@ static status losses_take(cli_context *cli, const char *run_dir, chaos_result *r
     char *path = NULL;
     double *detect = NULL, *resume = NULL;
     TRY(path_join(cli->a, run_dir, "metrics.jsonl", &path));
-    TRY(obs_losses_read(cli->h, cli->a, path, &r->losses));
+    TRY(obs_losses_read(cli->h, cli->a, path, r->since, &r->losses));
     TRY(arena_new(cli->a, r->losses.count + 1, &detect));
     TRY(arena_new(cli->a, r->losses.count + 1, &resume));
     int64_t n = 0;
@@ -283,6 +284,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(processes_forget(cli, processes));
     TRY(path_join(cli->a, r.run.dir, name, &log));
     const int64_t begin = cli->h->api->monotonic_ns(cli->h);
+    result.since = (double)cli->h->api->unix_ns(cli->h) / 1e9;
     const chaos_order order = {.arguments = arguments,
                                .run_dir = r.run.dir,
                                .log = log,

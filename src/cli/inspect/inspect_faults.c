@@ -55,7 +55,7 @@ status inspect_faults(cli_context *cli, const char *run, bool is_json)
     obs_losses l;
     double lost_s = 0.0;
     TRY(path_join(cli->a, run, "metrics.jsonl", &path));
-    TRY(obs_losses_read(cli->h, cli->a, path, &l));
+    TRY(obs_losses_read(cli->h, cli->a, path, 0.0, &l));
     if (is_json) return print_json(cli, &l);
     char time[512];
     obs_goodput_print(&l.goodput, time, (int64_t)sizeof(time));
