@@ -19,6 +19,7 @@
 #include "cli/train/restart.h"
 #include "cli/train/run_log.h"
 #include "cli/train/signals.h"
+#include "cli/train/starved.h"
 #include "comm/nccl/library.h"
 #include "comm/recorder.h"
 
@@ -200,6 +201,9 @@ status cli_ranks_start(cli_context *cli, const cli_start *order)
 
 // ---- a rank -------------------------------------------------------------------------------------
 
+// The defaults of control_limits.
+enum { STUCK_MS = 500, STUCK_STEPS = 3 };
+
 struct cli_ranks {
     launch_job job;
     launch_liveness *liveness;
@@ -208,6 +212,7 @@ struct cli_ranks {
     int rank, ranks;
     pthread_mutex_t lock; // guards the fields below, which control's thread reads and writes
     train_progress progress;
+    starved turn; // of control's thread alone
     comm *c;
     const char *transport;
     nccl_library nccl;
@@ -290,6 +295,10 @@ static void report(void *context, control_report *out)
                    k->progress.doing != NULL ? k->progress.doing : "starting");
     if (k->c != NULL) edges_find(k, out);
     (void)pthread_mutex_unlock(&k->lock);
+    // No progress because others have the processors proves nothing.
+    cli_starved_look(&k->turn, out->counter);
+    const int64_t limit_ns = STUCK_MS * INT64_C(1000000) + STUCK_STEPS * out->step_ns;
+    if (out->edge_count == 0 && cli_starved_is_excused(&k->turn, limit_ns)) out->step_ns = 0;
 }
 
 // While ranks join: a stop signal, or the end of another rank, which the launcher reports.
