@@ -77,6 +77,17 @@ static void before_find(obs_metrics *m, const char *bytes, int64_t count)
     }
 }
 
+// Shortens the file where it is: a copy would need space, and a run that begins again after a loss
+// may find the disk full.
+static status file_cut(const host *h, const char *path, int64_t bytes)
+{
+    file *f = NULL;
+    TRY(h->api->file_open(h, path, FILE_APPEND, &f));
+    const status st = h->api->file_truncate(f, bytes);
+    const status closed = h->api->file_close(f);
+    return st != ST_OK ? st : closed;
+}
+
 // m: NULL if its newest step is not asked for.
 static status cut_back(const host *h, const char *path, int64_t finished, obs_metrics *m)
 {
@@ -90,7 +101,7 @@ static status cut_back(const host *h, const char *path, int64_t finished, obs_me
     status st = host_read_all(h, a, path, METRICS_LIMIT_BYTES, &bytes, &count);
     if (st == ST_OK) {
         const int64_t kept = kept_bytes(bytes, count, finished);
-        if (kept < count) st = host_write_all(h, path, bytes, kept);
+        if (kept < count) st = file_cut(h, path, kept);
         if (m != NULL) before_find(m, bytes, kept);
     }
     arena_destroy(a);
