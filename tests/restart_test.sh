@@ -209,5 +209,5 @@ printf '1 kill 2\n' >plan
 code "a rank that is none" 2 chaos refused layout.dp=2 --schedule plan
 says "is named" err 'kill of rank 2; the run has 2 ranks'
 code "a run that cannot start" 8 chaos calm layout.dp=2 determinism=fast
-says "says why" err 'exit code 3: error.C040. determinism.mode'
+says "says why" err 'exit code 3: determinism.mode = fast'
 [ $failures = 0 ]

@@ -209,22 +209,31 @@ static status ranks_check(const run_config *r, const chaos_flags *f, const chaos
     return ST_OK;
 }
 
-// The last error in the run's own output says why it ended.
-static status end_fail(cli_context *cli, const chaos_result *r, const char *log)
+// The text of the last error in the run's own output, without its code; NULL: there is none.
+static const char *last_error(cli_context *cli, const char *log)
 {
     enum { LIMIT_BYTES = 1 << 28 };
-    char *bytes = NULL;
-    const char *why = NULL;
+    char *bytes = NULL, *found = NULL;
     int64_t count = 0;
-    if (host_read_all(cli->h, cli->a, log, LIMIT_BYTES, &bytes, &count) == ST_OK) {
-        for (char *at = bytes; (at = strstr(at, "error[")) != NULL; at++) why = at;
+    if (host_read_all(cli->h, cli->a, log, LIMIT_BYTES, &bytes, &count) != ST_OK) {
+        error_clear();
+        return NULL;
     }
-    error_clear();
-    const bool is_stopped = r->exit_code == status_exit_code(ST_STOPPED);
-    if (is_stopped) return fail(ST_STOPPED, "the run was stopped; %s has its output", log);
-    return fail(ST_ANSWER_NO, "the run ended with exit code %d%s%.*s; %s has its output",
-                r->exit_code, why != NULL ? ": " : "", why != NULL ? (int)strcspn(why, "\n") : 0,
-                why != NULL ? why : "", log);
+    for (char *at = bytes; (at = strstr(at, "error[")) != NULL; at++) found = at;
+    if (found == NULL) return NULL;
+    found[strcspn(found, "\n")] = '\0';
+    const char *text_at = strstr(found, "] ");
+    return text_at != NULL ? text_at + 2 : NULL;
+}
+
+static status end_fail(cli_context *cli, const chaos_result *r, const char *log)
+{
+    const char *why = last_error(cli, log);
+    if (r->exit_code == status_exit_code(ST_STOPPED)) {
+        return fail(ST_STOPPED, "the run was stopped; %s has its output", log);
+    }
+    return fail(ST_ANSWER_NO, "the run ended with exit code %d%s%.2000s; %s has its output",
+                r->exit_code, why != NULL ? ": " : "", why != NULL ? why : "", log);
 }
 
 // The processes of an earlier run are not those of this one.
