@@ -155,7 +155,7 @@ static void metrics_are_cut_back(void **state)
     (void)state;
     arena *a = NULL;
     obs_metrics *m = NULL;
-    char path[128], beside[160], *bytes = NULL;
+    char path[128], other[160], *bytes = NULL;
     int64_t count = 0, lines = 0;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
     (void)snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
@@ -167,8 +167,8 @@ static void metrics_are_cut_back(void **state)
     }
     assert_int_equal(obs_metrics_close(m), ST_OK);
     // No other file is written for it, as on a full disk.
-    (void)snprintf(beside, sizeof(beside), "%s.tmp/full", path);
-    assert_int_equal(host_real()->api->path_mkdir(host_real(), beside), ST_OK);
+    (void)snprintf(other, sizeof(other), "%s.tmp/full", path);
+    assert_int_equal(host_real()->api->path_mkdir(host_real(), other), ST_OK);
     assert_int_equal(obs_metrics_open(host_real(), a, &(obs_metrics_config){path, 9, 0}, &m),
                      ST_OK);
     assert_int_equal(obs_metrics_close(m), ST_OK);

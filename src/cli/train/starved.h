@@ -15,7 +15,7 @@ typedef struct starved {
 
 // Looks once, with the values of now. is_runnable: some thread runs or waits for a processor. Pure.
 void cli_starved_see(starved *s, uint64_t counter, int64_t now, int64_t cpu, bool is_runnable);
-// Whether the rank has waited for its turn, and has not stood still for this long besides.
+// Whether the rank has waited for its turn, and has stood still by itself for less than this.
 bool cli_starved_is_excused(const starved *s, int64_t limit_ns);
 // The same with the values of this process, but the calling thread.
 void cli_starved_look(starved *s, uint64_t counter);
