@@ -115,6 +115,61 @@ static bool trial(int kind, int64_t hit, const hash128 *calm)
     return has_failed;
 }
 
+// Runs two ranks with this stage of ZeRO until one fails at this hit, and replaces it. Returns -1
+// if none does; the run then ends.
+static int run_until(const char *name, int zero, train_process **buddies, int64_t epoch,
+                     int64_t hit, hash128 *end)
+{
+    const char *keys[20], *const stages[] = {ZERO(0), ZERO(1), ZERO(2), ZERO(3)};
+    const char *const layout[4] = {"layout.dp=2", stages[zero]};
+    char fault[64];
+    int lost = -1;
+    (void)snprintf(fault, sizeof(fault), "train.buddy.save=%lld:IO", (long long)hit);
+    orders_make(buddies, epoch);
+    assert_int_equal(fault_arm(hit > 0 ? fault : NULL), ST_OK);
+    ranks_fail_alone = true;
+    const status st = ranks_run(name, keys, keys_of(keys, false, layout), 2, "auto", 0, end);
+    ranks_fail_alone = false;
+    assert_int_equal(fault_arm(NULL), ST_OK);
+    for (int r = 0; r < 2; r++) lost = rank_runs[r].st == ST_IO ? r : lost;
+    assert_true(lost >= 0 || st == ST_OK);
+    if (lost < 0) return -1;
+    train_process_destroy(buddies[lost]);
+    assert_int_equal(train_process_create(&buddies[lost]), ST_OK);
+    return lost;
+}
+
+// A rank is lost in the fourth copy, and one in the first or second copy after that. The copies
+// that were loaded must not be overwritten before all ranks have the next ones, so the state still
+// comes from memory, unless the rank is lost that has the only ones.
+static void two_losses_leave_no_trace(void **state)
+{
+    (void)state;
+    enum { POINTS = 2 * 4, FIRST = 3 * POINTS, TRIALS = 2 * POINTS * POINTS };
+    const char *one[] = {"determinism=strict", "determinism.tp_shards=2", "train.micro_batch=1"};
+    run_seen seen = {0};
+    hash128 calm, end;
+    assert_int_equal(test_run("calm-two", one, COUNT_OF(one), "auto", &seen, &calm), ST_OK);
+    const int64_t parts = part_of(TRIALS_PART) > 1 ? TRIALS : 1;
+    for (int64_t i = parts > 1 ? POINTS + 3 : 0; i < TRIALS; i += parts) {
+        train_process *buddies[RANKS_MAX] = {NULL};
+        char name[32];
+        const int zero = 1 + (int)(i % 3);
+        const int64_t first = FIRST + 1 + i % POINTS, second = 1 + i / POINTS;
+        (void)snprintf(name, sizeof(name), "two-%lld", (long long)i);
+        for (int r = 0; r < 2; r++) assert_int_equal(train_process_create(&buddies[r]), ST_OK);
+        const int a = run_until(name, zero, buddies, 0, first, &end);
+        const int b = run_until(name, zero, buddies, 1, second, &end);
+        assert_true(a >= 0 && b >= 0);
+        assert_int_equal(run_until(name, zero, buddies, 2, 0, &end), -1);
+        assert_same(calm, end);
+        const bool is_told = strstr(rank_runs[0].seen.said, "came from the memory") != NULL;
+        if (a == b || second > POINTS) assert_true(is_told);
+        for (int r = 0; r < 2; r++) train_process_destroy(buddies[r]);
+        rank_restarts = NULL;
+    }
+}
+
 static void a_loss_leaves_no_trace(void **state)
 {
     (void)state;
@@ -198,6 +253,7 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_loss_leaves_no_trace),
-                                       cmocka_unit_test(a_new_process_has_copies_at_once)};
+                                       cmocka_unit_test(a_new_process_has_copies_at_once),
+                                       cmocka_unit_test(two_losses_leave_no_trace)};
     return cmocka_run_group_tests(tests, setup, test_run_teardown);
 }
