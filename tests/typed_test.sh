@@ -58,6 +58,16 @@ refuses 2 'variables of the environment' "$trireme" init '$HOME/demo'
 refuses 2 'variables of the environment' "$trireme" data pack text.txt --tokenizer bytes --out '/x/run-$SLURM_JOB_ID'
 code "a dollar that names no variable" 0 "$trireme" data pack text.txt --tokenizer bytes --out 'do$lar'
 
+# ---- flags together, and lines of Python
+refuses 4 'resume missing: no checkpoint' "$trireme" train c.yaml --dry-run --resume missing
+refuses 2 'join takes the running job' "$trireme" train r --join --dry-run
+code "--dry-run --quiet" 0 "$trireme" train c.yaml run.dir=z --dry-run --quiet
+same "prints nothing" "lines $(wc -l <out)" "lines 0"
+printf '{"context": "a", "choices": ["b", "c"], "gold": 0}\n{"x": NaN, "m": {"a": 1, "a": 2}, "context": "a", "choices": ["b", "c"], "gold": 0}\n' >home/items.jsonl
+code "members that no template reads" 0 "$trireme" eval r --task home/task.yaml
+printf '{"context": "a", "choices": ["b", "c"], "gold": 0}\n{"x": NaN, "context": "a", "choices": ["b", "\\ud83d"], "gold": 0}\n' >home/items.jsonl
+refuses 5 'items.jsonl:2:[0-9]+: ' "$trireme" eval r --task home/task.yaml
+
 # ---- printed commands
 mkdir 'a,b [c]'
 code "data pack" 0 "$trireme" data pack text.txt --tokenizer bytes --out 'a,b [c]/o=1'

@@ -525,7 +525,7 @@ static status lines_read(task_reading *r, data_documents *d, int64_t limit, task
         r->line_text = line.bytes;
         r->line_bytes = line.count;
         arena_reset(r->scratch);
-        TRY(json_parse(line.bytes, line.count, r->path, &item));
+        TRY(json_parse_row(line.bytes, line.count, r->path, r->line, r->used, &item));
         status st =
             json_kind_of(item) == JSON_MAP ? ST_OK : task_refused(r, "no JSON object", NULL);
         if (st == ST_OK) st = take(r, item);
@@ -552,7 +552,15 @@ status task_lines_read(task_reading *r, const host *h, int64_t limit, task_take 
                        task_take item)
 {
     const task_spec *s = r->spec;
+    const char *const named[] = {"context choices gold label answer target id text", s->context,
+                                 s->choices, s->gold, s->target};
+    text used = {.a = r->a};
     r->shots = (text){.a = r->a};
+    for (int64_t i = 0; i < COUNT_OF(named); i++) {
+        if (named[i] != NULL) TRY(text_add(&used, "%s\n", named[i]));
+    }
+    const bool is_program = s->program != NULL || s->program_file != NULL;
+    r->used = is_program ? NULL : used.bytes;
     TRY(jinja_parse(r->a, s->context, (int64_t)strlen(s->context), "context", &r->context));
     if (s->shots > 0) TRY(file_read(r, h, s->shots_data, s->shots, shot));
     return file_read(r, h, s->data, limit, item);

@@ -80,7 +80,7 @@ static status program_render(grading *g, const task_prompt *p, const task_answer
     task_reading *r = &g->reading;
     r->path = g->spec->data;
     r->line = p->line_number;
-    TRY(json_parse(p->line, p->line_bytes, r->path, &item));
+    TRY(json_parse_row(p->line, p->line_bytes, r->path, r->line, NULL, &item));
     const status st = task_render(r, g->program, item, x->text, out);
     json_free(item);
     return st;

@@ -14,6 +14,7 @@ typedef struct task_reading {
     const task_spec *spec;
     const char *path; // the file that is read
     int64_t line;     // its number, and the line itself
+    const char *used; // names of members stand in it; NULL: any may be used
     const char *line_text;
     int64_t line_bytes;
     jinja_template *context, *target; // target: of generation tasks

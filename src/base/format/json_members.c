@@ -10,6 +10,7 @@
 //            |------- skipped ---------|         |-parsed-|
 #include "base/format/json_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { SKIP_DEPTH_MAX = 1024 };
@@ -214,6 +215,80 @@ static status parse_slice(const json_input *in, slice v, json **out)
         return json_parse(null, (int64_t)sizeof(null) - 1, in->what, out);
     }
     return json_parse_part(in, v.from, v.to, out);
+}
+
+static bool is_name(char c)
+{
+    return c == '_' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+}
+
+// True if the member can be read, or must be because `used` names it.
+static bool is_kept(const json_input *in, slice key, slice value, const char *used)
+{
+    json *one = NULL;
+    const size_t n = (size_t)(key.to - key.from - 2);
+    bool is = json_parse_part(in, value.from, value.to, &one) == ST_OK;
+    if (is) json_free(one);
+    error_clear();
+    for (const char *s = used; !is && *s != '\0'; s++) {
+        const bool is_begin = s == used || !is_name(s[-1]);
+        is = is_begin && strncmp(s, key.from + 1, n) == 0 && !is_name(s[n]);
+    }
+    return is;
+}
+
+// Writes the object's members that are kept over `out`, which holds as much as the whole line.
+static status row_shorten(scanner *s, const char *used, char *out, int64_t *bytes)
+{
+    int64_t n = 0;
+    out[n++] = '{';
+    s->at++;
+    skip_blanks(s);
+    for (bool more = !is_next(s, '}'); more;) {
+        slice key, value;
+        TRY(skip_key(s, &key));
+        skip_blanks(s);
+        value.from = s->at;
+        TRY(skip_value(s));
+        value.to = s->at;
+        if (is_kept(s->in, key, value, used)) {
+            if (n > 1) out[n++] = ',';
+            memcpy(out + n, key.from, (size_t)(key.to - key.from));
+            n += key.to - key.from;
+            out[n++] = ':';
+            memcpy(out + n, value.from, (size_t)(value.to - value.from));
+            n += value.to - value.from;
+        }
+        skip_blanks(s);
+        more = is_next(s, ',');
+        if (more) s->at++;
+    }
+    if (!is_next(s, '}')) return complain(s, "',' or '}' expected");
+    s->at++;
+    out[n++] = '}';
+    skip_blanks(s);
+    *bytes = n;
+    return s->at < s->end ? complain(s, "nothing after the value expected") : ST_OK;
+}
+
+status json_parse_row(const char *bytes, int64_t count, const char *what, int64_t line,
+                      const char *used, json **out)
+{
+    const json_input in = {.begin = bytes, .end = bytes + count, .what = what, .line = line};
+    scanner s = {.in = &in, .at = in.begin, .end = in.end};
+    int64_t n = 0;
+    status st = json_parse_part(&in, in.begin, in.end, out);
+    skip_blanks(&s);
+    if (st != ST_DAMAGED || used == NULL || !is_next(&s, '{')) return st;
+    error_record strict;
+    error_take(&strict);
+    char *shorter = malloc((size_t)count + 2);
+    if (shorter == NULL) return fail(ST_NO_MEMORY, "no memory for a line of %s", what);
+    st = row_shorten(&s, used, shorter, &n);
+    if (st == ST_OK) st = json_parse(shorter, n, what, out);
+    free(shorter);
+    // A member that is used cannot be read: the place is that in the whole line.
+    return st == ST_OK ? ST_OK : error_put(&strict);
 }
 
 status json_parse_members(const char *bytes, int64_t count, const char *what, int64_t line,

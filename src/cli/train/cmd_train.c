@@ -171,6 +171,27 @@ static status resumed_step(cli_context *cli, const train_flags *f, const run_con
     return ST_OK;
 }
 
+// A checkpoint that --resume names must be there before the run is given hours of a machine.
+static status resume_check(cli_context *cli, const train_flags *f, const run_config *r)
+{
+    static const char *const begins[] = {"auto", "none"};
+    char *folder = NULL, *path = NULL;
+    ckpt_folder named = CKPT_FOLDER_DEBRIS, given = CKPT_FOLDER_DEBRIS;
+    file_info info;
+    for (int64_t i = 0; i < COUNT_OF(begins); i++) {
+        if (strcmp(f->resume, begins[i]) == 0) return ST_OK;
+    }
+    TRY(path_join(cli->a, r->run.dir, "checkpoints", &folder));
+    TRY(path_join(cli->a, folder, f->resume, &path));
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    if (info.kind == FILE_KIND_FOLDER) TRY(ckpt_folder_look(cli->h, cli->a, path, &named));
+    TRY(cli->h->api->path_info(cli->h, f->resume, &info));
+    if (info.kind == FILE_KIND_FOLDER) TRY(ckpt_folder_look(cli->h, cli->a, f->resume, &given));
+    if (named == CKPT_FOLDER_COMPLETE || given == CKPT_FOLDER_COMPLETE) return ST_OK;
+    return fail(ST_NOT_FOUND, "--resume %s: no checkpoint of %s, and no folder of one", f->resume,
+                r->run.dir);
+}
+
 static status dry_run(cli_context *cli, const train_flags *f, const run_config *r, const config *c)
 {
     train_start start;
@@ -178,15 +199,17 @@ static status dry_run(cli_context *cli, const train_flags *f, const run_config *
     int64_t resumed = 0;
     char whole[32], *warnings = NULL;
     text t = {.a = cli->a};
-    TRY(head_print(cli, r));
+    TRY(resume_check(cli, f, r));
+    if (!f->quiet) TRY(head_print(cli, r));
     TRY(train_dry_run(cli->h, cli->a, r, c, &start, &step_s));
     TRY(resumed_step(cli, f, r, &resumed));
     start.resumed = resumed > 0;
     start.first_step = resumed + 1;
     TRY(run_log_print_start(&start, &t));
-    cli_print_text(cli, &t);
+    if (!f->quiet) cli_print_text(cli, &t);
     if (start.warnings != NULL) TRY(arena_strdup(cli->a, start.warnings, &warnings));
     warnings_print(cli, warnings);
+    if (f->quiet) return ST_OK;
     const bool alone = run_config_ranks(r) > 1;
     cli_print(cli, "dry run  one step on random tokens took %.3g s%s; no weights were trained\n",
               step_s, alone ? " on one rank alone" : "");
@@ -472,6 +495,17 @@ static status gpus_show(cli_context *cli, const train_flags *f, const run_config
     return ST_OK;
 }
 
+// The process gets the run's own configuration.
+static status join(cli_context *cli, const cli_call *call)
+{
+    const train_flags *f = call->flags;
+    if (call->key_count > 0 || f->dry_run || f->fresh || strcmp(f->resume, "auto") != 0) {
+        return fail(ST_USAGE, "--join takes the running job's configuration and state, so keys, "
+                              "--resume, --fresh and --dry-run have no effect; leave them out");
+    }
+    return cli_live_join(cli, call->operands[0]);
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const train_flags *f = call->flags;
@@ -479,7 +513,7 @@ static status run(cli_context *cli, const cli_call *call)
     run_config *written = NULL, *r = NULL;
     config *c = NULL;
     launch_place place;
-    if (f->join) return cli_live_join(cli, call->operands[0]);
+    if (f->join) return join(cli, call);
     TRY(source_find(cli, call, &s));
     TRY(cli_ranks_place(&place));
     if (getenv(faults_variable) != NULL) TRY(fault_arm(getenv(faults_variable)));

@@ -117,12 +117,11 @@ static status lines_read(prompts_reader *r, const char *bytes, int64_t count)
         const int64_t next = end != NULL ? end - bytes + 1 : count;
         int64_t length = next - at;
         json *line = NULL;
-        char what[300];
         r->line++;
         while (length > 0 && text_is_blank(bytes[at + length - 1])) length--;
         if (length > 0) {
-            (void)snprintf(what, sizeof(what), "%.200s:%lld", r->path, (long long)r->line);
-            TRY(json_parse(bytes + at, length, what, &line));
+            TRY(json_parse_row(bytes + at, length, r->path, r->line, "prompt messages answer id",
+                               &line));
             const status st = prompt_add(r, line);
             json_free(line);
             TRY(st);
