@@ -305,7 +305,8 @@ static void second_fault(soak *s)
     const int n = (int)draw(s, PROCESSES);
     const process *p = &s->processes[n];
     const int apart = (p->place - s->spared + PLACES) % PLACES;
-    const bool is_whole = in_phase(s, COMPUTES) + in_phase(s, VOTES) == PLACES;
+    // A process that is stopped may be lost yet.
+    const bool is_whole = in_phase(s, COMPUTES) + in_phase(s, VOTES) == PLACES && s->stopped < 0;
     s->second_at = 0;
     if (!p->is_alive || (!is_whole && (apart == SLOTS || apart == PLACES - SLOTS))) return;
     process_end(s, n);
