@@ -559,8 +559,8 @@ status task_lines_read(task_reading *r, const host *h, int64_t limit, task_take 
     for (int64_t i = 0; i < COUNT_OF(named); i++) {
         if (named[i] != NULL) TRY(text_add(&used, "%s\n", named[i]));
     }
-    const bool is_program = s->program != NULL || s->program_file != NULL;
-    r->used = is_program ? NULL : used.bytes;
+    // The template of a program, which has a default, is not looked into.
+    r->used = s->command != NULL ? NULL : used.bytes;
     TRY(jinja_parse(r->a, s->context, (int64_t)strlen(s->context), "context", &r->context));
     if (s->shots > 0) TRY(file_read(r, h, s->shots_data, s->shots, shot));
     return file_read(r, h, s->data, limit, item);
