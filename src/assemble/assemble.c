@@ -4,7 +4,7 @@
 #include "assemble/optim/optim.h"
 #include "assemble/rollouts.h"
 #include "base/thread_pool.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/shard.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -431,6 +431,21 @@ status assemble_stages(arena *a, const run_config *r, const decoder_spec *spec,
 
 // ---- one rank ----------------------------------------------------------------------------------
 
+// The copies of the state that a rank of a run with resilience.buddy.ranks keeps for itself and for
+// another rank.
+static status copies_predict(arena *a, const run_config *r, const assemble_options *options,
+                             const ckpt_state *state, int64_t *out)
+{
+    const bool has_copies =
+        r->resilience.mode == RUN_RESILIENCE_LIVE && r->resilience.buddy.ranks > 0;
+    ckpt_sharder *sharder = NULL;
+    *out = 0;
+    if (!has_copies) return ST_OK;
+    TRY(ckpt_sharder_create(state, a, run_config_ranks(r), max_i64(options->domain, 1), &sharder));
+    *out = ckpt_sharder_kept_bytes(sharder);
+    return ST_OK;
+}
+
 status assemble_rank(arena *a, const run_config *r, const decoder_spec *spec,
                      const assemble_options *options, assemble_plans *out)
 {
@@ -450,16 +465,21 @@ status assemble_rank(arena *a, const run_config *r, const decoder_spec *spec,
     TRY(assemble_operations_check(out, options->device));
     plan_table_place(&out->run);
     out->arena_bytes = plan_arena_bytes(&out->run, out->all, out->count);
-    if (options->snapshots == 0) return ST_OK;
     const ckpt_state state = {.model = out->whole,
                               .optimizer = out->optimizer,
                               .run = &out->run,
                               .places = &out->places,
                               .derived_weights = assemble_derives_weights(r),
-                              .part = assemble_saved_part(spec)};
-    TRY(ckpt_image_bytes(&state, &out->snapshot_bytes));
+                              .part = assemble_saved_part(spec),
+                              .rank = (int)plan_mesh_rank(&options->mesh)};
+    if (options->snapshots > 0) TRY(ckpt_image_bytes(&state, &out->snapshot_bytes));
     out->snapshot_bytes *= options->snapshots;
-    return ST_OK;
+    return copies_predict(a, r, options, &state, &out->copies_bytes);
+}
+
+int64_t assemble_copies_bytes(const assemble_plans *plans)
+{
+    return plans->config->kernels.device == RUN_DEVICE_CUDA ? 0 : plans->copies_bytes;
 }
 
 int64_t assemble_snapshot_bytes(const assemble_plans *plans)
@@ -469,7 +489,7 @@ int64_t assemble_snapshot_bytes(const assemble_plans *plans)
 
 int64_t assemble_peak_bytes(const assemble_plans *plans)
 {
-    return plans->arena_bytes + assemble_snapshot_bytes(plans);
+    return plans->arena_bytes + assemble_snapshot_bytes(plans) + assemble_copies_bytes(plans);
 }
 
 bool assemble_cuts_state(const run_config *r)
@@ -631,7 +651,7 @@ status assemble_fit_check(const run_config *r, const decoder_spec *spec,
     }
     status st = ST_OK;
     TRY_TO(done, plan_print_memory(largest, plans->arena_bytes, assemble_snapshot_bytes(plans),
-                                   options->outside_bytes, &t));
+                                   assemble_copies_bytes(plans), options->outside_bytes, &t));
     TRY_TO(done, text_add(&t, "  any one of these is predicted to fit:"));
     TRY_TO(done, suggest_all(&t, r, spec, options, peak, limit_bytes));
     st = fail(ST_DOES_NOT_FIT, "the run needs %s and the limit is %s\n%s",

@@ -42,6 +42,7 @@ typedef struct assemble_plans {
     int64_t arena_bytes;
     void *memory;           // of the arena, which belongs to the caller; NULL: the device takes it
     int64_t snapshot_bytes; // in the host's memory: state saved in the background; 0: none
+    int64_t copies_bytes;   // the same: copies that outlive a loss (resilience.buddy.ranks)
 } assemble_plans;
 
 // Scratch memory for plans of stages, kept between the steps of a search, because asking the system
@@ -65,6 +66,7 @@ typedef struct assemble_options {
     bool keep_gradients;    // check
     int64_t outside_bytes;  // predicted for a GPU's context, code and libraries; 0: none
     int snapshots;          // copies of the state for checkpoints written in the background
+    int64_t domain;         // ranks in a row that fail together, such as a host's; 0: 1
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
     plan_mesh mesh;         // zero: one rank
     bool even_experts;      // experts get equally many rows (op_expert_cut): no plan to run
@@ -147,7 +149,9 @@ bool assemble_saves_in_background(const run_config *r);
 int assemble_snapshots(const run_config *r);
 // The bytes of the snapshot in the memory that the arena is in: none if that is a GPU's.
 int64_t assemble_snapshot_bytes(const assemble_plans *plans);
-// The predicted peak: arena and snapshot together, where they share a memory.
+// The same for the copies in the memory of ranks.
+int64_t assemble_copies_bytes(const assemble_plans *plans);
+// The predicted peak: arena, snapshot and copies together, where they share a memory.
 int64_t assemble_peak_bytes(const assemble_plans *plans);
 
 // Returns ST_OK if the peak is at most the limit; otherwise ST_DOES_NOT_FIT with a table of the

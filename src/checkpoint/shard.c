@@ -132,6 +132,13 @@ int64_t ckpt_sharder_own_bytes(const ckpt_sharder *k)
     return layout_of(k, k->s->rank).bytes;
 }
 
+int64_t ckpt_sharder_kept_bytes(const ckpt_sharder *k)
+{
+    const int64_t from = (k->s->rank - k->domain + k->ranks) % k->ranks;
+    const int64_t lone = k->ranks > 1 ? ckpt_sharder_lone_bytes(k, from) : 0;
+    return CKPT_GENERATIONS * (ckpt_sharder_own_bytes(k) + lone);
+}
+
 void ckpt_sharder_rows(const ckpt_sharder *k, bool *rows)
 {
     for (int64_t i = 0; i < k->list.count; i++) {

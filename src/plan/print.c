@@ -47,11 +47,11 @@ static status print_largest(const plan *p, text *out)
 }
 
 status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_bytes,
-                         int64_t outside_bytes, text *out)
+                         int64_t copies_bytes, int64_t outside_bytes, text *out)
 {
     char human[32];
     int64_t bytes[PLAN_BYTES_COUNT], sum = 0;
-    const int64_t all = arena_bytes + snapshot_bytes;
+    const int64_t all = arena_bytes + snapshot_bytes + copies_bytes;
     plan_memory_by_kind(p, bytes);
     TRY(text_add(out, "  where the bytes go\n"));
     for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
@@ -67,6 +67,11 @@ status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_by
         TRY(text_add(out, "    %-12s %10s  %4.1f%%  the state, while it is saved during training\n",
                      "snapshot", text_bytes_human(snapshot_bytes, human),
                      100.0 * (double)snapshot_bytes / (double)max_i64(all, 1)));
+    }
+    if (copies_bytes > 0) {
+        TRY(text_add(out, "    %-12s %10s  %4.1f%%  the state, kept for a lost rank\n", "copies",
+                     text_bytes_human(copies_bytes, human),
+                     100.0 * (double)copies_bytes / (double)max_i64(all, 1)));
     }
     TRY(text_add(out, "    %-12s %10s\n", "together", text_bytes_human(all, human)));
     if (outside_bytes > 0) {

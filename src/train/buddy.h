@@ -87,6 +87,8 @@ void buddy_copier_destroy(buddy_copier *c); // NULL is legal
 // written between steps. close: completes the copies of the steps that have ended; before the job's
 // device is destroyed.
 struct session;
+// Ranks in a row that fail together. Collective.
+NODISCARD status session_buddy_domain(const struct session *s, int64_t *out);
 bool session_buddy_overlaps(const struct session *s);
 void session_buddy_before(struct session *s, int64_t step, int64_t sequences);
 NODISCARD status session_buddy_see(struct session *s);

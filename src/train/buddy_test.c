@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
+#include "train/process.h"
 
 enum { STEPS = 6 };
 static train_restart orders[RANKS_MAX];
@@ -224,6 +225,13 @@ static int64_t step_until_loss(train_process **buddies, int64_t epoch, const cha
     return step_loaded();
 }
 
+static int64_t kept_bytes(const train_process *p)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < PROCESS_GENERATIONS; i++) bytes += p->own[i].capacity + p->lone[i].capacity;
+    return bytes;
+}
+
 // The state that a new process has got is copied at once: before the copy of the next step, which
 // would be the first that it has.
 static void a_new_process_has_copies_at_once(void **state)
@@ -239,6 +247,8 @@ static void a_new_process_has_copies_at_once(void **state)
     const int64_t first = step_until_loss(buddies, 1, fault);
     assert_true(first > 0);
     assert_int_equal(step_until_loss(buddies, 2, NULL), first);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(kept_bytes(buddies[r]), rank_runs[r].seen.copies_bytes);
     for (int r = 0; r < RANKS_MAX; r++) train_process_destroy(buddies[r]);
     rank_restarts = NULL;
 }

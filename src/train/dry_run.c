@@ -122,6 +122,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                       .parameters = d->plans.whole->parameters,
                       .arena_bytes = d->plans.arena_bytes,
                       .snapshot_bytes = assemble_snapshot_bytes(&d->plans),
+                      .copies_bytes = assemble_copies_bytes(&d->plans),
                       .available_bytes = assemble_memory_limit(d->h, &d->own, ranks),
                       .outside_bytes = d->outside_bytes,
                       .threads = step.threads,

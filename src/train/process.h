@@ -14,7 +14,7 @@
 #include "comm/comm.h"
 #include "train/train.h"
 
-enum { PROCESS_GENERATIONS = 2, PROCESS_PLANS_MAX = 8, PROCESS_DRAINED_MAX = 64 };
+enum { PROCESS_GENERATIONS = CKPT_GENERATIONS, PROCESS_PLANS_MAX = 8, PROCESS_DRAINED_MAX = 64 };
 
 typedef struct process_plans {
     arena *a; // where they lie; NULL: the entry is free

@@ -209,6 +209,7 @@ static status plans_of_run(session *s, run_config *r)
 {
     const plan_mesh mesh = session_mesh(s);
     s->options = session_options(r, &mesh);
+    TRY(session_buddy_domain(s, &s->options.domain));
     TRY(train_outside_bytes(s->h, s->a, r, &s->options.outside_bytes));
     TRY(assemble_layout_check(r, &s->spec));
     TRY(memory_agree(s, r));
@@ -316,6 +317,7 @@ static status started(session *s, const config *c, const char *config_text)
                       .parameters = s->plans.whole->parameters,
                       .arena_bytes = s->plans.arena_bytes,
                       .snapshot_bytes = assemble_snapshot_bytes(&s->plans),
+                      .copies_bytes = assemble_copies_bytes(&s->plans),
                       .available_bytes = memory_limit(s),
                       .largest = largest_plan(&s->plans),
                       .compressed = assemble_plan_of(&s->plans, s->r->train.global_batch, true),

@@ -23,9 +23,11 @@ static train_process *buddies_of(const session *s)
     return has && s->ranks.hosts != NULL ? s->memory.order->process : NULL;
 }
 
-// Ranks in a row that fail together: as many as the host with the most ranks has.
-static status domain_find(const session *s, int64_t *out)
+// As many as the host with the most ranks has.
+status session_buddy_domain(const session *s, int64_t *out)
 {
+    *out = 1;
+    if (buddies_of(s) == NULL) return ST_OK;
     int local = comm_local_ranks(s->ranks.all);
     TRY(session_agree(s, &local, "ranks of a host"));
     *out = local < comm_ranks(s->ranks.all) ? local : 1;
@@ -41,8 +43,8 @@ static status sharder_make(session *s)
     *x = (buddy_route){.all = s->ranks.all,
                        .group = s->ranks.hosts,
                        .ranks = ranks,
-                       .rank = comm_rank(s->ranks.all)};
-    TRY(domain_find(s, &x->apart));
+                       .rank = comm_rank(s->ranks.all),
+                       .apart = s->options.domain};
     TRY(ckpt_sharder_create(&s->job.state, s->a, ranks, x->apart, &s->buddy.sharder));
     const comm_memory *memory = s->job.shared.memory;
     if (memory != NULL) ckpt_sharder_memory(s->buddy.sharder, comm_memory_at(memory));

@@ -23,6 +23,7 @@ typedef struct train_start {
     int64_t parameters;
     int64_t arena_bytes, available_bytes;
     int64_t snapshot_bytes; // copy of the state that is saved while training continues
+    int64_t copies_bytes;   // copies in the memory of ranks (resilience.buddy.ranks)
     const plan *largest;
     const plan *compressed; // plan of steps with compressed gradients; NULL: no compression
     double codec_bound;     // bound of their relative error; 0: none

@@ -118,7 +118,8 @@ explain_bytes explain_bytes_of(const assemble_plans *plans, int64_t rank)
 {
     explain_bytes b = {.rank = rank,
                        .all = assemble_peak_bytes(plans),
-                       .snapshot = assemble_snapshot_bytes(plans)};
+                       .snapshot = assemble_snapshot_bytes(plans),
+                       .copies = assemble_copies_bytes(plans)};
     // The fullest plan decides.
     int64_t most = -1;
     for (int64_t i = 0; i < plans->count; i++) {

@@ -22,7 +22,7 @@ typedef struct explain_bytes {
     int64_t rank;
     int64_t kind[PLAN_BYTES_COUNT]; // at the peak
     int64_t all;                    // its arena, and the copy that is saved in the background
-    int64_t snapshot;
+    int64_t snapshot, copies;
 } explain_bytes;
 
 typedef struct explain {

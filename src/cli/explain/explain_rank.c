@@ -285,7 +285,8 @@ status explain_rank_page(const explain *x, const assemble_plans *plans, int64_t 
     print_messages(x, plans, &transfers);
     tensors_gather(plans, &tensors);
     print_tensors(x, &tensors);
-    TRY(plan_print_memory(p, plans->arena_bytes, assemble_snapshot_bytes(plans), 0, &memory));
+    TRY(plan_print_memory(p, plans->arena_bytes, assemble_snapshot_bytes(plans),
+                          assemble_copies_bytes(plans), 0, &memory));
     cli_print(x->cli, "bytes     at the peak\n");
     cli_print_text(x->cli, &memory);
     return ST_OK;

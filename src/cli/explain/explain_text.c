@@ -283,7 +283,7 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
         }
         cli_print(x->cli, "  %-7s", text_grouped(bytes[i].rank, rank));
         for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
-            const int64_t copy = k == PLAN_BYTES_BUFFERS ? bytes[i].snapshot : 0;
+            const int64_t copy = k == PLAN_BYTES_BUFFERS ? bytes[i].snapshot + bytes[i].copies : 0;
             cli_print(x->cli, " %*s", k == PLAN_BYTES_ACTIVATIONS ? 11 : 8,
                       text_bytes_human(bytes[i].kind[k] + copy, human));
         }
@@ -292,6 +292,11 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
     if (bytes[0].snapshot > 0) {
         cli_print(x->cli, "  buffers of rank 0 hold a copy of the state, %s, while it is saved\n",
                   text_bytes_human(bytes[0].snapshot, human));
+    }
+    if (bytes[0].copies > 0) {
+        cli_print(x->cli,
+                  "  buffers of each rank hold copies of the state for a lost rank, %s here\n",
+                  text_bytes_human(bytes[0].copies, human));
     }
 }
 

@@ -263,7 +263,7 @@ status run_log_print_start(const train_start *s, text *out)
                  text_grouped(r->train.global_batch * r->train.seq, tokens),
                  (long long)r->train.micro_batch));
     TRY(text_add(out, "memory   %s planned / %s available%s",
-                 text_bytes_human(s->arena_bytes + s->snapshot_bytes, need),
+                 text_bytes_human(s->arena_bytes + s->snapshot_bytes + s->copies_bytes, need),
                  s->available_bytes > 0 ? text_bytes_human(s->available_bytes, have) : "unknown",
                  s->ranks > 1 ? " (rank 0; each rank has its share)" : ""));
     if (s->outside_bytes > 0) {
