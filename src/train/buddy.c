@@ -82,7 +82,6 @@ status buddy_exchange(const buddy_route *x, int64_t step, ckpt_shard *own, ckpt_
         TRY(comm_run(x->group, &args));
     }
     TRY(fault_point("train.buddy.save"));
-    ckpt_shard_count(own);
     if (x->is_lone) lone->used = x->bytes[from];
     return ST_OK;
 }
@@ -109,6 +108,7 @@ static status copy_take(const buddy_copier *c)
     TRY(fault_point("train.buddy.save"));
     TRY(ckpt_sharder_copy(c->config.sharder, c->block, own));
     ckpt_sharder_label(c->config.sharder, &c->label.info, c->label.fork, own);
+    ckpt_shard_count(own);
     return fault_point("train.buddy.save");
 }
 

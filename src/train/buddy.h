@@ -11,9 +11,9 @@
 // There are two generations:
 //
 //   1  own[g] and lone[g] do not count       from here on the other generation is the newest
-//   2  the state goes to own[g]; updates wait for this
+//   2  the state goes to own[g], which counts then; updates wait for this
 //   3  each rank gets lone[g] out of the own[g] of the rank whose buddy it is
-//   4  own[g] and lone[g] count, with the step's number
+//   4  lone[g] counts
 //   5  barrier: all ranks are past 4         from here on g is complete everywhere
 //   6  the next copy goes to the other generation
 //

@@ -225,6 +225,7 @@ status session_buddy_save(session *s, bool in_any_case)
     ckpt_sharder_label(s->buddy.sharder, &info, s->fork, own);
     // A value that has changed since the step must be in no copy.
     TRY(session_replicas_check(s, true));
+    ckpt_shard_count(own);
     TRY(fault_point("train.buddy.save"));
     TRY(buddy_exchange(s->buddy.route, s->step, own,
                        lone)); // all ranks meet again before the next copy
