@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-// Of each shard a process keeps two: one is complete while the other is made.
+// A process keeps two of each shard: one is complete while the other is made.
 enum { CKPT_GENERATIONS = 2 };
 
 // A zeroed one is empty. It owns its bytes, whose pages are there from the reserve on.
@@ -49,7 +49,7 @@ void ckpt_sharder_memory(ckpt_sharder *k, const char *memory);
 // The size of a rank's lone shard; 0: it is empty. own: of this rank's own shard.
 int64_t ckpt_sharder_lone_bytes(const ckpt_sharder *k, int64_t rank);
 int64_t ckpt_sharder_own_bytes(const ckpt_sharder *k);
-// What this rank keeps: all generations of its own shard, and of the lone one of another rank.
+// The bytes that this rank keeps: generations of its own shard, and of another rank's lone one.
 int64_t ckpt_sharder_kept_bytes(const ckpt_sharder *k);
 // Marks the rows of this rank's run tensors that its shards hold, but for the step block.
 void ckpt_sharder_rows(const ckpt_sharder *k, bool *rows);

@@ -394,8 +394,8 @@ int64_t plan_unsharded_most(const plan_unsharded_limits *limits, int which, int6
 void plan_unsharded_spare(const int64_t without[PLAN_UNSHARDED_COUNT], const int64_t unsharded[2],
                           const int64_t most[2], int64_t spared[2]);
 // Prints the memory by kind, and the largest tensors. snapshot_bytes, copies_bytes: of the state,
-// while it is saved, and in the memory of ranks; 0: none. outside_bytes: predicted for a GPU's context,
-// code and libraries, which lie outside the plan; 0: none.
+// while it is saved, and in the memory of ranks; 0: none. outside_bytes: predicted for a GPU's
+// context, code and libraries, which lie outside the plan; 0: none.
 NODISCARD status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_bytes,
                                    int64_t copies_bytes, int64_t outside_bytes, text *out);
 // Prints plan.json: tensors with offsets, actions of the first micro-batches, totals.

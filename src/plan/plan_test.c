@@ -290,8 +290,8 @@ static void a_plan_prints_itself(void **state)
     plan_table_place(&run);
     text json = {.a = a}, table = {.a = a};
     assert_int_equal(plan_print_json(p, &json), ST_OK);
-    assert_int_equal(plan_print_memory(p, run.run_bytes + p->transient_bytes, 0, 0, 1 << 20, &table),
-                     ST_OK);
+    assert_int_equal(
+        plan_print_memory(p, run.run_bytes + p->transient_bytes, 0, 0, 1 << 20, &table), ST_OK);
     assert_non_null(strstr(json.bytes, "\"grad.embed.table\""));
     assert_non_null(strstr(table.bytes, "moments"));
     assert_non_null(strstr(table.bytes, "context        1.00 MiB"));
