@@ -106,17 +106,16 @@ static int64_t table_end(int64_t count)
 static shard_layout layout_of(const ckpt_sharder *k, int64_t rank)
 {
     shard_layout x = {0};
-    const int64_t block = align_up(k->block, 8);
     const int64_t others = layout_pieces(k, rank, false, &x.count);
     const int64_t lone = layout_pieces(k, rank, true, &x.lone_count);
     x.count += x.lone_count;
     x.block = table_end(x.count);
-    x.pieces = align_up(x.block + block, SHARD_ALIGN);
+    x.pieces = align_up(x.block + k->block, SHARD_ALIGN);
     x.bytes = x.pieces + others;
     if (x.lone_count == 0) return x;
     x.lone_at = x.bytes;
     x.lone_block = x.lone_at + table_end(x.lone_count);
-    x.lone_from = align_up(x.lone_block + block, SHARD_ALIGN);
+    x.lone_from = align_up(x.lone_block + k->block, SHARD_ALIGN);
     x.bytes = x.lone_from + lone;
     return x;
 }
@@ -211,16 +210,6 @@ static status heads_make(const ckpt_sharder *k, const shard_layout *x, const voi
     return ST_OK;
 }
 
-// Copies a piece to the others, or to the lone ones, which have a table too.
-static status part_add(const ckpt_sharder *k, int64_t i, int64_t from, const plan_piece *part,
-                       int64_t shard_at, shard_piece **piece, copying *c)
-{
-    const state_item *item = &k->list.items[i];
-    const int64_t bytes = piece_bytes(item, part);
-    *(*piece)++ = (shard_piece){.item = i, .at = c->at - shard_at, .bytes = bytes, .piece = *part};
-    return piece_copy(k, item->run_row, from, bytes, c);
-}
-
 status ckpt_sharder_copy(const ckpt_sharder *k, const void *block, ckpt_shard *own)
 {
     const ckpt_state *s = k->s;
@@ -235,16 +224,18 @@ status ckpt_sharder_copy(const ckpt_sharder *k, const void *block, ckpt_shard *o
         const state_item *item = &k->list.items[i];
         const plan_piece p = state_piece(s, item, s->rank);
         const bool is_lone = p.rows > 0 && !has_replica(k, item, s->rank, &p);
+        copying *c = is_lone ? &lone : &others;
         for (int64_t r = 0; r < p.rows;) {
             const plan_piece part = part_of(k, item, &p, r);
             const int64_t from = (p.at + r * p.columns) * dtype_bytes(item->type);
-            if (is_lone) {
-                *piece++ = (shard_piece){
-                    .item = i, .at = lone.at, .bytes = piece_bytes(item, &part), .piece = part};
-                TRY(part_add(k, i, from, &part, x.lone_at, &of_lone, &lone));
-            } else {
-                TRY(part_add(k, i, from, &part, 0, &piece, &others));
+            const int64_t bytes = piece_bytes(item, &part);
+            *piece = (shard_piece){.item = i, .at = c->at, .bytes = bytes, .piece = part};
+            if (is_lone) { // the lone shard has a table of its own
+                *of_lone = *piece;
+                of_lone++->at -= x.lone_at;
             }
+            piece++;
+            TRY(piece_copy(k, item->run_row, from, bytes, c));
             r += part.rows;
         }
     }
