@@ -12,8 +12,8 @@ typedef struct walk {
     int32_t *previous;  // [stream] its action before; -1
     plan_place *last;   // [stream]
     plan_place compute; // the newest node of the compute stream
-    plan_place before;
-    bool has_none, any;
+    plan_place before;  // the first one that a write waits for
+    bool any;
 } walk;
 
 bool plan_place_is_before(plan_place x, plan_place y)
@@ -47,8 +47,12 @@ static bool node_writes(const walk *w, const plan_action *a, int32_t node)
 static void write_add(walk *w, int32_t stream, plan_place at, plan_place before)
 {
     w->last[stream] = at;
-    if (before.action < 0) w->has_none = true;
-    if (w->before.action < 0 || plan_place_is_before(before, w->before)) w->before = before;
+    if (plan_place_is_before(before, w->before)) w->before = before;
+}
+
+static bool computes(const plan_action *a)
+{
+    return a->stream == STREAM_COMPUTE && a->ops_count > 0;
 }
 
 // The last action of the compute stream that this one waits for.
@@ -58,9 +62,7 @@ static int32_t after_of(const walk *w, const plan_action *a)
     for (int32_t i = 0; i < a->waits_count; i++) {
         const int32_t on = w->p->waits[a->waits_begin + i];
         if (on < 0) continue;
-        const plan_action *other = &w->p->actions[on];
-        const bool computes = other->stream == STREAM_COMPUTE && other->ops_count > 0;
-        const int32_t x = computes ? on : w->after[on];
+        const int32_t x = computes(&w->p->actions[on]) ? on : w->after[on];
         if (x > last) last = x;
     }
     return last;
@@ -69,12 +71,11 @@ static int32_t after_of(const walk *w, const plan_action *a)
 static status action_see(walk *w, int32_t i)
 {
     const plan_action *a = &w->p->actions[i];
-    const bool computes = a->stream == STREAM_COMPUTE && a->ops_count > 0;
-    w->after[i] = after_of(w, a);
+    const int32_t after = after_of(w, a);
+    const plan_place before = {after, after >= 0 ? w->p->actions[after].ops_count - 1 : -1};
+    w->after[i] = computes(a) ? i : after;
     w->previous[a->stream] = i;
     if (a->kind == ACTION_COMMUNICATE) {
-        const int32_t after = w->after[i];
-        const plan_place before = {after, after >= 0 ? w->p->actions[after].ops_count - 1 : -1};
         w->any = false;
         TRY(plan_access_each(w->p, w->mesh, a, access_see, w));
         if (w->any) write_add(w, a->stream, (plan_place){i, 0}, before);
@@ -82,12 +83,9 @@ static status action_see(walk *w, int32_t i)
     }
     for (int32_t k = 0; k < a->ops_count; k++) {
         const plan_place at = {i, k};
-        const int32_t after = w->after[i];
-        const plan_place other = {after, after >= 0 ? w->p->actions[after].ops_count - 1 : -1};
-        if (node_writes(w, a, k)) write_add(w, a->stream, at, computes ? w->compute : other);
-        if (computes) w->compute = at;
+        if (node_writes(w, a, k)) write_add(w, a->stream, at, computes(a) ? w->compute : before);
+        if (computes(a)) w->compute = at;
     }
-    if (computes) w->after[i] = i;
     return ST_OK;
 }
 
@@ -95,8 +93,7 @@ status plan_writes_find(arena *a, const plan *p, const plan_mesh *mesh, const bo
                         plan_writes *out)
 {
     const int64_t streams = STREAM_GROUPS + p->run->group_count;
-    walk w = {
-        .p = p, .mesh = mesh, .rows = rows, .compute = {-1, -1}, .before = {-1, -1}, .any = false};
+    walk w = {.p = p, .mesh = mesh, .rows = rows, .compute = {-1, -1}, .before = {INT32_MAX, 0}};
     TRY(arena_new(a, p->action_count + 1, &w.after));
     TRY(arena_new(a, streams, &w.previous));
     TRY(arena_new(a, streams, &w.last));
@@ -105,7 +102,7 @@ status plan_writes_find(arena *a, const plan *p, const plan_mesh *mesh, const bo
         w.last[i] = (plan_place){-1, -1};
     }
     for (int32_t i = 0; i < p->action_count; i++) TRY(action_see(&w, i));
-    *out = (plan_writes){.last = w.last, .before = w.has_none ? (plan_place){-1, -1} : w.before};
+    *out = (plan_writes){.last = w.last, .before = {-1, -1}};
     for (int64_t i = 0; i < streams; i++) { // the order of the plan
         const plan_place x = w.last[i];
         int32_t k = out->count;
@@ -114,5 +111,6 @@ status plan_writes_find(arena *a, const plan *p, const plan_mesh *mesh, const bo
         w.last[k] = x;
         out->count++;
     }
+    if (out->count > 0) out->before = w.before;
     return ST_OK;
 }
