@@ -21,6 +21,11 @@ bool plan_place_is_before(plan_place x, plan_place y)
     return x.action != y.action ? x.action < y.action : x.node < y.node;
 }
 
+int plan_place_compare(plan_place x, plan_place y)
+{
+    return plan_place_is_before(x, y) ? -1 : plan_place_is_before(y, x);
+}
+
 static bool is_wanted(const walk *w, const plan_access *x)
 {
     if (x->ref == -1 || x->kind == ACCESS_READ || !plan_ref_is_run(x->ref)) return false;

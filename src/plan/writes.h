@@ -33,6 +33,7 @@ NODISCARD status plan_writes_find(arena *a, const plan *p, const plan_mesh *mesh
                                   plan_writes *out);
 // Whether x comes before y in the plan.
 bool plan_place_is_before(plan_place x, plan_place y);
+int plan_place_compare(plan_place x, plan_place y); // -1, 0 or 1, as qsort wants it
 
 #ifdef __cplusplus
 }

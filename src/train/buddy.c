@@ -273,8 +273,7 @@ status buddy_can_copy(arena *a, const plan *p, const plan_mesh *mesh, const bool
 static int probes_compare(const void *left, const void *right)
 {
     const exec_probe *x = left, *y = right;
-    const plan_place a = {x->action, x->node}, b = {y->action, y->node};
-    return plan_place_is_before(a, b) ? -1 : plan_place_is_before(b, a);
+    return plan_place_compare((plan_place){x->action, x->node}, (plan_place){y->action, y->node});
 }
 
 static status plan_probe(buddy_copier *c, arena *a, const buddy_plan *x)

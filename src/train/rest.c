@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint.h"
 #include "exec/call.h"
 #include "plan/access.h"
+#include "plan/writes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,13 +167,9 @@ const char *train_rest_found(const train_rest *r)
 
 // ---- writes of a plan ---------------------------------------------------------------------------
 
-typedef struct place_in_plan {
-    int32_t action, node; // -1: none
-} place_in_plan;
-
 typedef struct row_writes {
-    place_in_plan before; // the node of the compute stream before the first one that writes
-    place_in_plan last;   // the node, or the sum of a residual, that writes last
+    plan_place before; // the node of the compute stream before the first one that writes
+    plan_place last;   // the node, or the sum of a residual, that writes last
     bool is_completed;
     int32_t nodes; // that write it; of the last one:
     int out;
@@ -203,8 +200,8 @@ bool train_rest_seals(const train_rest *r, const plan *p, const plan_action *act
     return t.data == (const void *)data && held == bytes && is_dense;
 }
 
-static void node_add(const train_rest *r, const plan *p, const op_node *node, place_in_plan at,
-                     place_in_plan before, row_writes *writes)
+static void node_add(const train_rest *r, const plan *p, const op_node *node, plan_place at,
+                     plan_place before, row_writes *writes)
 {
     const plan_action *action = &p->actions[at.action];
     const plan_binding *b = &p->bindings[action->binding];
@@ -235,7 +232,7 @@ static void comm_add(const train_rest *r, const plan *p, const plan_comm *c, row
 }
 
 // The last node of the compute stream that an action waits for; -1: it waits for none.
-static place_in_plan node_before(const plan *p, const plan_action *a)
+static plan_place node_before(const plan *p, const plan_action *a)
 {
     int32_t last = -1;
     for (int32_t i = 0; i < a->waits_count; i++) {
@@ -243,28 +240,28 @@ static place_in_plan node_before(const plan *p, const plan_action *a)
         if (on < 0 || p->actions[on].stream != STREAM_COMPUTE) continue;
         if (p->actions[on].ops_count > 0 && on > last) last = on;
     }
-    return (place_in_plan){last, last >= 0 ? p->actions[last].ops_count - 1 : -1};
+    return (plan_place){last, last >= 0 ? p->actions[last].ops_count - 1 : -1};
 }
 
 // A sum that is compressed reads the residual and writes it, once a step, after it has waited for
 // the gradients. first: what comes before all sums.
-static void residual_add(const train_rest *r, const plan *p, int32_t action, place_in_plan first,
+static void residual_add(const train_rest *r, const plan *p, int32_t action, plan_place first,
                          row_writes *writes)
 {
     bool is_part = false;
     const plan_comm *c = &p->comms[p->actions[action].comm];
     const int64_t row = c->compressed ? state_row_of(r, p, c->feedback, &is_part) : -1;
     if (row < 0) return;
-    const place_in_plan before = node_before(p, &p->actions[action]);
+    const plan_place before = node_before(p, &p->actions[action]);
     if (writes[row].last.action < 0) writes[row].before = before.action >= 0 ? before : first;
-    writes[row].last = (place_in_plan){action, 0};
+    writes[row].last = (plan_place){action, 0};
 }
 
 // Finds the writes of a plan, [row of run]. A row that a collective writes before any node has no
 // place where it can be checked, because the collective may be early.
 static void writes_find(const train_rest *r, const plan *p, row_writes *writes)
 {
-    place_in_plan before = {-1, -1}, first = before;
+    plan_place before = {-1, -1}, first = before;
     for (int64_t i = 0; i < r->run->count; i++) {
         writes[i] = (row_writes){.before = {-1, -1}, .last = {-1, -1}};
     }
@@ -278,7 +275,7 @@ static void writes_find(const train_rest *r, const plan *p, row_writes *writes)
         const plan_binding *b = &p->bindings[a->binding];
         for (int32_t k = 0; k < a->ops_count; k++) {
             const op_node *node = &b->program->lists[a->list].nodes[a->ops_begin + k];
-            const place_in_plan at = {i, k};
+            const plan_place at = {i, k};
             node_add(r, p, node, at, before, writes);
             if (a->stream == STREAM_COMPUTE) before = at;
             if (first.action < 0) first = before;
@@ -288,7 +285,7 @@ static void writes_find(const train_rest *r, const plan *p, row_writes *writes)
 
 // ---- probes -------------------------------------------------------------------------------------
 
-static exec_probe probe_of(rest_row *w, place_in_plan at, device_host_fn call)
+static exec_probe probe_of(rest_row *w, plan_place at, device_host_fn call)
 {
     exec_probe x = {.action = at.action,
                     .node = at.node,
@@ -311,8 +308,9 @@ typedef struct ordered_probe {
 static int probes_compare(const void *left, const void *right)
 {
     const ordered_probe *x = left, *y = right;
-    if (x->probe.action != y->probe.action) return x->probe.action < y->probe.action ? -1 : 1;
-    if (x->probe.node != y->probe.node) return x->probe.node < y->probe.node ? -1 : 1;
+    const int by_place = plan_place_compare((plan_place){x->probe.action, x->probe.node},
+                                            (plan_place){y->probe.action, y->probe.node});
+    if (by_place != 0) return by_place;
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
@@ -332,8 +330,7 @@ static bool is_one_pass(const row_writes *x)
 static int seals_compare(const void *left, const void *right)
 {
     const exec_seal *x = left, *y = right;
-    if (x->action != y->action) return x->action < y->action ? -1 : 1;
-    return x->node < y->node ? -1 : x->node > y->node;
+    return plan_place_compare((plan_place){x->action, x->node}, (plan_place){y->action, y->node});
 }
 
 // Gives the update that writes a row the row's tiles.
@@ -469,8 +466,7 @@ status train_rest_create(const train_rest_config *config, arena *a, train_rest *
                                 .bytes = plan_tensor_held_bytes(t),
                                 .type = t->type,
                                 .is_residual = is_residual(t)};
-        TRY(arena_new(a, kern_seal_tiles(r->rows[i].bytes / dtype_bytes(t->type)),
-                      &r->rows[i].tiles));
+        TRY(arena_new(a, tiles_of(&r->rows[i]), &r->rows[i].tiles));
         most = max_i64(most, r->rows[i].bytes);
     }
     if (r->base == NULL) TRY(arena_new(a, most, &r->copy));
