@@ -59,16 +59,27 @@ struct buddy_copier {
 
 // ---- between ranks ------------------------------------------------------------------------------
 
+// The rank whose buddy this one is.
+static int64_t source_of(const buddy_route *x)
+{
+    return (x->rank - x->apart + x->ranks) % x->ranks;
+}
+
+static status lone_reserve(const buddy_route *x, ckpt_shard *lone)
+{
+    return ckpt_shard_reserve(lone, max_i64(x->bytes[source_of(x)], 1));
+}
+
 // Sends the lone pieces to the buddy, and gets those of the rank whose buddy this one is.
 status buddy_exchange(const buddy_route *x, int64_t step, ckpt_shard *own, ckpt_shard *lone)
 {
-    const int64_t from = (x->rank - x->apart + x->ranks) % x->ranks;
+    const int64_t from = source_of(x);
     const int64_t buddy = (x->rank + x->apart) % x->ranks;
     if (x->is_lone) {
         memset(x->counts, 0, (size_t)(2 * x->ranks) * sizeof(*x->counts));
         x->counts[buddy] = x->bytes[x->rank];
         x->counts[x->ranks + from] = x->bytes[from];
-        TRY(ckpt_shard_reserve(lone, max_i64(x->bytes[from], 1)));
+        TRY(lone_reserve(x, lone));
         const comm_item item = {.in = ckpt_shard_lone(own), .out = lone->bytes};
         const comm_args args = {.op = COLLECTIVE_ALL_TO_ALLV,
                                 .type = DTYPE_U8,
@@ -96,9 +107,7 @@ static status generation_reserve(const buddy_copier *c, int i)
     if (p->own[i].used == 0) {
         TRY(ckpt_shard_reserve(&p->own[i], ckpt_sharder_own_bytes(c->config.sharder)));
     }
-    if (p->lone[i].used > 0 || !x->is_lone) return ST_OK;
-    const int64_t from = (x->rank - x->apart + x->ranks) % x->ranks;
-    return ckpt_shard_reserve(&p->lone[i], max_i64(x->bytes[from], 1));
+    return p->lone[i].used > 0 || !x->is_lone ? ST_OK : lone_reserve(x, &p->lone[i]);
 }
 
 static status copy_take(const buddy_copier *c)

@@ -227,8 +227,8 @@ status session_buddy_save(session *s, bool in_any_case)
     TRY(session_replicas_check(s, true));
     ckpt_shard_count(own);
     TRY(fault_point("train.buddy.save"));
-    TRY(buddy_exchange(s->buddy.route, s->step, own,
-                       lone)); // all ranks meet again before the next copy
+    // All ranks meet again before the next copy.
+    TRY(buddy_exchange(s->buddy.route, s->step, own, lone));
     b->next = (b->next + 1) % GENERATIONS;
     if (s->buddy.copier != NULL) buddy_copier_has(s->buddy.copier, s->step);
     session_process_holds(s);
