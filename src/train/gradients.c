@@ -4,7 +4,7 @@
 #include "train/gradients.h"
 
 #include "base/fault.h"
-#include "base/hash.h"
+#include "checkpoint/checkpoint.h"
 #include "op/op_kind.h"
 #include "plan/access.h"
 
@@ -52,7 +52,7 @@ static status gradient_hash(void *context)
         const uint64_t hash =
             w->is_in_pass ? t->hash : kern_seal_hash(w->kernels, w->bytes, w->count, w->type, k);
         has_changed = has_changed || t->has_changed || (w->is_sealed && hash != t->hash);
-        *w->hash = hash64(&hash, (int64_t)sizeof(hash), *w->hash);
+        *w->hash = ckpt_tile_add(*w->hash, hash);
     }
     if (has_changed) train_rest_tell(w->rest, "gradient/", w->weight);
     w->is_sealed = false;
