@@ -146,8 +146,7 @@ static void lead(soak *s, int h)
     if (l->q.role != CONTROL_LEADS || !control_quorum_may_propose(&l->q)) return;
     if (must_break(s, h, r)) s->breaks = s->breaks > r->epoch ? s->breaks : r->epoch;
     if (s->breaks < r->epoch) return;
-    for (int o = 0; o < HOSTS;
-         o++) { // those that are heard have come to rest, or have a new process
+    for (int o = 0; o < HOSTS; o++) { // those that are heard are at rest, or have a new process
         if (is_heard(s, h, o) && hears(s, h, o) && !is_at_rest(s, o)) return;
     }
     epoch_record next;
