@@ -201,16 +201,14 @@ status cli_ranks_start(cli_context *cli, const cli_start *order)
 
 // ---- a rank -------------------------------------------------------------------------------------
 
-// The defaults of control_limits.
-enum { STUCK_MS = 500, STUCK_STEPS = 3 };
-
 struct cli_ranks {
     launch_job job;
     launch_liveness *liveness;
     comm_control_block *control_block;
     post_mortem *last; // under another's launcher, in the first rank of a host
     int rank, ranks;
-    pthread_mutex_t lock; // guards the fields below, which control's thread reads and writes
+    control_limits limits; // of the failure detector
+    pthread_mutex_t lock;  // guards the fields below, which control's thread reads and writes
     train_progress progress;
     starved turn; // of control's thread alone
     comm *c;
@@ -297,7 +295,8 @@ static void report(void *context, control_report *out)
     (void)pthread_mutex_unlock(&k->lock);
     // No progress because others have the processors proves nothing.
     cli_starved_look(&k->turn, out->counter);
-    const int64_t limit_ns = STUCK_MS * INT64_C(1000000) + STUCK_STEPS * out->step_ns;
+    const control_limits *l = &k->limits;
+    const int64_t limit_ns = l->stuck_ns + (int64_t)(l->stuck_steps * (double)out->step_ns);
     if (out->edge_count == 0 && cli_starved_is_excused(&k->turn, limit_ns)) out->step_ns = 0;
 }
 
@@ -503,6 +502,8 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
         TRY(launch_liveness_start(place->liveness_fd, &l, &k->liveness));
     }
     if (place->local_ranks > 1) kern_cores_divide(place->local_rank, place->local_ranks);
+    k->limits = (control_limits){.stuck_ns = stuck_ns};
+    control_limits_complete(&k->limits);
     TRY(tuning_read(cli, r, &k->tuning));
     TRY(cli_ranks_facts(cli, r, k->tuning, &facts, &count));
     const launch_join_config c = {.h = cli->h,
@@ -511,7 +512,7 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
                                   .epoch = place->epoch,
                                   .facts = facts,
                                   .fact_count = count,
-                                  .limits = {.stuck_ns = stuck_ns},
+                                  .limits = k->limits,
                                   .report = report,
                                   .on_notice = on_notice,
                                   .cancelled = cancelled,

@@ -1,5 +1,5 @@
 // How long a rank has stood still by itself. The failure detector calls a rank stuck whose counter
-// stands for half a second and three steps; on a machine where dozens of processes want each
+// stands for longer than a limit (control_limits); on a machine where dozens of processes want each
 // processor, a healthy rank can wait for its turn for longer. So time in which a thread of this
 // process could run, but had no processor, does not count.
 #ifndef CLI_TRAIN_STARVED_H
