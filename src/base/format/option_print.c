@@ -96,11 +96,8 @@ static status add_real(text *out, double value)
 static status add_units(text *out, int64_t value, const option_unit *units, int64_t count)
 {
     if (value == 0) return text_add(out, "0");
-    const option_unit *best = &units[0];
-    for (int64_t i = 0; i < count; i++) {
-        if (value % units[i].factor == 0 && units[i].factor > best->factor) best = &units[i];
-    }
-    return text_add(out, "%lld%s", (long long)(value / best->factor), best->name);
+    const option_unit *u = option_unit_of(value, units, count);
+    return text_add(out, "%lld%s", (long long)(value / u->factor), u->name);
 }
 
 static status add_list(text *out, const option_list *list)

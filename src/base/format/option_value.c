@@ -85,13 +85,13 @@ static status refuse_type(const option *o, const place *p, const char *value)
 // A limit as a person would write it: "50ms".
 static const char *limit_text(const option *o, double limit, char out[32])
 {
-    (void)snprintf(out, 32, "%.10g", limit);
-    for (int i = OPTION_TIME_UNITS - 1; i >= 0 && o->kind == OPTION_TIME && limit > 0.0; i--) {
-        const option_unit *u = &option_time_units[i];
-        if ((int64_t)limit % u->factor != 0) continue;
-        (void)snprintf(out, 32, "%lld%s", (long long)((int64_t)limit / u->factor), u->name);
-        break;
+    if (o->kind != OPTION_TIME || !(limit > 0.0)) {
+        (void)snprintf(out, 32, "%.10g", limit);
+        return out;
     }
+    const int64_t ns = (int64_t)limit;
+    const option_unit *u = option_unit_of(ns, option_time_units, OPTION_TIME_UNITS);
+    (void)snprintf(out, 32, "%lld%s", (long long)(ns / u->factor), u->name);
     return out;
 }
 
@@ -198,6 +198,15 @@ const option_unit option_time_units[OPTION_TIME_UNITS] = {
     {"h", INT64_C(3600) * 1000000000},
     {"d", INT64_C(86400) * 1000000000},
 };
+
+const option_unit *option_unit_of(int64_t value, const option_unit *units, int64_t count)
+{
+    const option_unit *best = &units[0];
+    for (int64_t i = 0; i < count; i++) {
+        if (value % units[i].factor == 0 && units[i].factor > best->factor) best = &units[i];
+    }
+    return best;
+}
 
 static bool parse_time(const option *o, const char *s, int64_t *out)
 {

@@ -19,6 +19,8 @@ typedef struct option_unit {
 } option_unit;
 extern const option_unit option_byte_units[OPTION_BYTE_UNITS];
 extern const option_unit option_time_units[OPTION_TIME_UNITS]; // ascending
+// The largest unit of which the value is a multiple. The first unit is 1; the value is not 0.
+const option_unit *option_unit_of(int64_t value, const option_unit *units, int64_t count);
 
 // A share of all (unit "share"), of which yes and no mean all and none.
 bool option_is_share(const option *o);
