@@ -174,19 +174,13 @@ static status resumed_step(cli_context *cli, const train_flags *f, const run_con
 // A checkpoint that --resume names must be there before the run is given hours of a machine.
 static status resume_check(cli_context *cli, const train_flags *f, const run_config *r)
 {
-    static const char *const begins[] = {"auto", "none"};
     char *folder = NULL, *path = NULL;
-    ckpt_folder named = CKPT_FOLDER_DEBRIS, given = CKPT_FOLDER_DEBRIS;
-    file_info info;
-    for (int64_t i = 0; i < COUNT_OF(begins); i++) {
-        if (strcmp(f->resume, begins[i]) == 0) return ST_OK;
-    }
+    ckpt_folder named, given;
+    if (strcmp(f->resume, "auto") == 0 || strcmp(f->resume, "none") == 0) return ST_OK;
     TRY(path_join(cli->a, r->run.dir, "checkpoints", &folder));
     TRY(path_join(cli->a, folder, f->resume, &path));
-    TRY(cli->h->api->path_info(cli->h, path, &info));
-    if (info.kind == FILE_KIND_FOLDER) TRY(ckpt_folder_look(cli->h, cli->a, path, &named));
-    TRY(cli->h->api->path_info(cli->h, f->resume, &info));
-    if (info.kind == FILE_KIND_FOLDER) TRY(ckpt_folder_look(cli->h, cli->a, f->resume, &given));
+    TRY(ckpt_folder_look(cli->h, cli->a, path, &named));
+    TRY(ckpt_folder_look(cli->h, cli->a, f->resume, &given));
     if (named == CKPT_FOLDER_COMPLETE || given == CKPT_FOLDER_COMPLETE) return ST_OK;
     return fail(ST_NOT_FOUND, "--resume %s: no checkpoint of %s, and no folder of one", f->resume,
                 r->run.dir);
