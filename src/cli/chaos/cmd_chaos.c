@@ -228,10 +228,10 @@ static const char *last_error(cli_context *cli, const char *log)
 
 static status end_fail(cli_context *cli, const chaos_result *r, const char *log)
 {
-    const char *why = last_error(cli, log);
     if (r->exit_code == status_exit_code(ST_STOPPED)) {
         return fail(ST_STOPPED, "the run was stopped; %s has its output", log);
     }
+    const char *why = last_error(cli, log);
     return fail(ST_ANSWER_NO, "the run ended with exit code %d%s%.2000s; %s has its output",
                 r->exit_code, why != NULL ? ": " : "", why != NULL ? why : "", log);
 }
