@@ -107,10 +107,7 @@ says "its STATUS" both/STATUS '^failed 130 a second SIGINT'
 start away layout.dp=2 resilience.mode=live
 rm -rf away
 kill -9 "$(ranks_of away post | tail -1)"
-for _ in $(seq 200); do # the epoch after the loss takes steps
-    grep -q 'training continues' away.out && break
-    sleep 0.05
-done
+soon $run grep -q 'training continues' away.out # the epoch after the loss takes steps
 kill -TERM $run
 ended away 75 $run
 says "a rank killed after its folder was removed" out 'training continues after step'
