@@ -29,14 +29,14 @@ void json_free(json *value); // NULL is legal
 // texts). A wanted key that comes twice is an error; NaN and Infinity count as null.
 // `line`: the line's number in `what`, for errors.
 enum { JSON_MEMBERS_MAX = 8 };
+NODISCARD status json_parse_members(const char *bytes, int64_t count, const char *what,
+                                    int64_t line, const char *const *keys, int64_t key_count,
+                                    json **values);
 // Parses a whole line of data. Members that cannot be read, as above, are left out if their key
 // stands nowhere in `used`, a text such as the templates that the line will fill; NULL: all are
 // used, so the line is read strictly.
 NODISCARD status json_parse_row(const char *bytes, int64_t count, const char *what, int64_t line,
                                 const char *used, json **out);
-NODISCARD status json_parse_members(const char *bytes, int64_t count, const char *what,
-                                    int64_t line, const char *const *keys, int64_t key_count,
-                                    json **values);
 
 typedef enum json_kind {
     JSON_NONE,
