@@ -41,7 +41,7 @@ status host_read_text(const host *h, arena *a, const char *path, int64_t limit_b
     char *begin = NULL;
     int64_t count = 0;
     TRY(host_read_all(h, a, path, limit_bytes, &begin, &count));
-    if (count >= 2 && (memcmp(begin, "\xff\xfe", 2) == 0 || memcmp(begin, "\xfe\xff", 2) == 0)) {
+    if (text_is_utf16(begin, count)) {
         return fail(ST_UNSUPPORTED, "%s: UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8", path);
     }
     const int64_t mark = text_mark_bytes(begin, count);

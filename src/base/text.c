@@ -70,6 +70,11 @@ int64_t text_mark_bytes(const char *bytes, int64_t count)
     return count >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
+bool text_is_utf16(const char *bytes, int64_t count)
+{
+    return count >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0);
+}
+
 const char *text_find_variable(const char *path)
 {
     for (const char *s = strchr(path, '$'); s != NULL; s = strchr(s + 1, '$')) {

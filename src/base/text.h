@@ -76,6 +76,7 @@ static inline int64_t text_trim(const char **bytes, int64_t count)
 bool text_is_utf8(const char *bytes, int64_t count);
 // Bytes of the UTF-8 byte order mark at the beginning, which Windows editors write: 3 or 0.
 int64_t text_mark_bytes(const char *bytes, int64_t count);
+bool text_is_utf16(const char *bytes, int64_t count); // by its own byte order mark
 // The first variable of the environment that a path names, such as $HOME or ${USER}: a shell that
 // did not expand it would have a folder of that name made. NULL: none.
 const char *text_find_variable(const char *path);

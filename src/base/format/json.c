@@ -579,7 +579,7 @@ status json_read(const host *h, const char *path, int64_t limit_bytes, json **ou
     status st;
     TRY(arena_create("json file", 0, &a));
     TRY_TO(destroy_arena, host_read_own(h, a, path, limit_bytes, &bytes, &count));
-    if (count >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0)) {
+    if (text_is_utf16(bytes, count)) {
         st = fail(ST_DAMAGED, "%s: UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8", path);
         goto destroy_arena;
     }
