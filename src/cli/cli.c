@@ -30,6 +30,12 @@ static int columns_of(FILE *out)
     return COLUMNS_DEFAULT;
 }
 
+const char *cli_environment(void *context, const char *name)
+{
+    (void)context;
+    return getenv(name);
+}
+
 status cli_context_init(cli_context *cli, FILE *out, FILE *err)
 {
     const char *term = getenv("TERM");

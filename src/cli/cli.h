@@ -30,6 +30,8 @@ typedef struct cli_context {
 // Reads the environment: NO_COLOR, TERM, COLUMNS.
 NODISCARD status cli_context_init(cli_context *cli, FILE *out, FILE *err);
 void cli_context_deinit(cli_context *cli);
+// A variable of the environment, as a launch_lookup; the context is not used.
+const char *cli_environment(void *context, const char *name);
 
 // Printing keeps the first write error, and cli_flush() reports it, so a full disk causes an error.
 void cli_print(cli_context *cli, const char *format, ...) PRINTF_LIKE(2, 3);

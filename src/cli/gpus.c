@@ -27,12 +27,6 @@ typedef struct seen {
     bool has_slices;
 } seen;
 
-static const char *environment(void *context, const char *name)
-{
-    (void)context;
-    return getenv(name);
-}
-
 static bool seen_add(const nvml_library *l, nvml_device d, seen *s)
 {
     unsigned number = 0, slices = 0, pending = 0;
@@ -149,7 +143,7 @@ status cli_gpus_show(cli_context *cli, int peers, const char **said)
     nvml_library nvml;
     seen *s = NULL;
     *said = NULL;
-    launch_gpus_of_slurm(environment, NULL, &g);
+    launch_gpus_of_slurm(cli_environment, NULL, &g);
     // A process of this program has chosen for those that it starts.
     if (g.count == 0 || getenv("TRIREME_LAUNCH") != NULL) return ST_OK;
     if (!nvml_library_open(&nvml, &why)) {

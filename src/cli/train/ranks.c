@@ -32,15 +32,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *environment(void *context, const char *name)
-{
-    (void)context;
-    return getenv(name);
-}
-
 status cli_ranks_place(launch_place *out)
 {
-    return launch_detect(environment, NULL, out);
+    return launch_detect(cli_environment, NULL, out);
 }
 
 // ---- starting -----------------------------------------------------------------------------------
