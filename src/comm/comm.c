@@ -164,9 +164,23 @@ const char *comm_tuning(const comm *c)
 
 void comm_abort(comm *c, status code, const char *text)
 {
+    (void)pthread_mutex_lock(&c->lock);
+    if (c->aborted.code == ST_OK) {
+        c->aborted.code = code;
+        (void)snprintf(c->aborted.text, sizeof(c->aborted.text), "%s", text);
+    }
+    (void)pthread_mutex_unlock(&c->lock);
     __atomic_store_n(&c->failed, true, __ATOMIC_RELEASE);
     comm_nccl_watch_abort(__atomic_load_n(&c->watch, __ATOMIC_ACQUIRE));
     c->transport->stop(c->link, code, text);
+}
+
+status comm_abort_check(comm *c)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    const error_record aborted = c->aborted;
+    (void)pthread_mutex_unlock(&c->lock);
+    return aborted.code == ST_OK ? ST_OK : fail(aborted.code, "%s", aborted.text);
 }
 
 int comm_waits_for(comm *c, comm_awaited *out, int capacity)

@@ -142,6 +142,12 @@ typedef struct comm_config {
     // NCCL posts operations on device memory, in groups that open it (comm_group_library_open);
     // borrowed. NULL: the transport does all.
     const struct nccl_library *nccl;
+    // For waits outside the transport, as that for NCCL's start: an error if the rank shall not wait
+    // on, for example after a stop signal, and the name of a rank's host. NULL: nothing ends such a
+    // wait before its deadline, and hosts have no names.
+    status (*cancelled)(void *context);
+    const char *(*host_of)(void *context, int rank);
+    void *watch_context;
     bool peer;           // GPUs of this host read each other's memory (comm_group_peer_open)
     int64_t deadline_ns; // of one wait; 0: 600 s
     const char *tuning;  // text of a table that `bench comm --tune` wrote; NULL: built-in choices
@@ -214,9 +220,9 @@ NODISCARD status comm_run(comm_group *g, const comm_args *args);
 // the stream after this call is done. *posted is false if the queue is full; call again later.
 NODISCARD status comm_post(comm_group *g, const device_api *api, device_stream *stream,
                            const comm_args *args, bool *posted);
-// Lets NCCL post the group's operations, if comm_config has it; else nothing. Collective over the
-// group, in the same order of groups on all ranks; the GPU's context is current in this thread.
-NODISCARD status comm_group_library_open(comm_group *g);
+// Lets NCCL post the group's operations on the device, if comm_config has it; else nothing.
+// Collective over the group, in the same order of groups on all ranks. An error ends the group.
+NODISCARD status comm_group_library_open(comm_group *g, const device_api *api, device *d);
 // The same for an ALL_TO_ALLV of rows, whose counts the host must see first; a function of the host
 // takes part. Collective as above; comm_group_library_close ends it too.
 NODISCARD status comm_group_rows_open(comm_group *g, const device_api *api, device *d);

@@ -31,6 +31,7 @@ struct comm {
     comm_group *groups; // all but the world
     pthread_mutex_t lock;
     bool failed; // some group is dead
+    error_record aborted; // by comm_abort, under the lock; ST_OK: it was not
     int splits;  // so far
     // Number of posted operations in progress, and the time with any in progress.
     int under_way;
@@ -121,6 +122,8 @@ NODISCARD status comm_compressed_run(comm_group *g, comm_memo *memo, const comm_
 // comm_group_library_agree of a group that has NCCL. A failure leaves the group as it is.
 NODISCARD status comm_plans_compare(comm_group *g, const device_api *api,
                                     const comm_args *const *plans, int64_t count);
+// The error of comm_abort, for waits that its transport does not end.
+NODISCARD status comm_abort_check(comm *c);
 // Called before and after a posted operation.
 void comm_busy_begin(comm_group *g);
 void comm_busy_end(comm_group *g);

@@ -402,12 +402,12 @@ static status watch_begin(comm *c)
     return ST_OK;
 }
 
-status comm_group_library_open(comm_group *g)
+status comm_group_library_open(comm_group *g, const device_api *api, device *d)
 {
     comm *c = g->owner;
     if (c->config.nccl == NULL || g->size == 1 || g->nccl != NULL) return ST_OK;
     TRY(watch_begin(c));
-    TRY(comm_nccl_create(c->config.nccl, g, &g->nccl));
+    if (comm_nccl_create(c->config.nccl, g, api, d, &g->nccl) != ST_OK) return group_kill(g);
     comm_nccl_watch_add(c->watch, g->nccl);
     return ST_OK;
 }
@@ -418,7 +418,7 @@ status comm_group_rows_open(comm_group *g, const device_api *api, device *d)
     if (c->config.nccl == NULL || g->size == 1 || g->rows != NULL || api->stream_native == NULL)
         return ST_OK;
     TRY(watch_begin(c));
-    TRY(comm_nccl_rows_create(c->config.nccl, g, api, d, &g->rows));
+    if (comm_nccl_rows_create(c->config.nccl, g, api, d, &g->rows) != ST_OK) return group_kill(g);
     comm_nccl_watch_add(c->watch, comm_nccl_rows_library(g->rows));
     return ST_OK;
 }

@@ -103,6 +103,9 @@ typedef struct device_api {
     const char *name;
     status (*create)(const device_config *config, device **out);
     void (*destroy)(device *d); // waits for all streams
+    // Makes the device that of the calling thread, for libraries that look for one. NULL: there are
+    // none.
+    status (*enter)(device *d);
     bool fresh_is_zero;         // alloc returns zeroed memory; debug builds: false
     bool hides_memory;          // not even functions of `call` can touch the memory
     // Allocates memory in few large pieces (the plan's arena), aligned to 4096. Debug builds fill

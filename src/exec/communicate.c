@@ -126,7 +126,7 @@ status exec_groups_library_open(arena *a, comm_group *const *groups, const plan_
     TRY(arena_new(a, run->group_count + 1, &done));
     for (int64_t next; (next = group_next(run, done)) >= 0; done[next] = true) {
         if (groups[next] == NULL) continue;
-        TRY(comm_group_library_open(groups[next]));
+        TRY(comm_group_library_open(groups[next], memory->api, memory->d));
         if (has_rows[next]) TRY(comm_group_rows_open(groups[next], memory->api, memory->d));
     }
     return ST_OK;

@@ -2,6 +2,7 @@
 // runs an operation when the streams of all ranks have come to it. No function of the host takes
 // part, so whole steps of several ranks are replayed as graphs.
 #define TRIAL_STEPS 4
+#include "comm/recorder.h"
 #include "fixtures/comm/fake_nccl.h"
 #include "fixtures/exec/test_gpu.h"
 
@@ -63,6 +64,9 @@ typedef enum way {
     WAY_HOST_MEMORY,
     WAY_LOST,
     WAY_ERROR,
+    WAY_START_LATE,  // NCCL's start does not end
+    WAY_START_LOST,  // and a peer is said to be lost
+    WAY_START_STOP,  // and a stop signal comes
     WAY_AGREE,       // on what will be posted, and then as WAY_RIGHT
     WAY_AGREE_COUNT, // WAY_COUNT, seen before it is posted
     WAY_AGREE_MESSAGE,
@@ -72,10 +76,11 @@ typedef enum way {
 
 typedef struct pair {
     way way;
+    const fixture_job *job;
     const cuda_driver *driver;
     const nccl_library *nccl;
     comm *links[2];
-    char text[2][256];
+    char text[2][512];
 } pair;
 
 static status nothing_run(void *context, const cuda_launch *l)
@@ -198,6 +203,24 @@ static status lost_check(comm_group *g, device *d, device_stream *s, const comm_
     return comm_post(g, &device_cuda, s, a, &posted);
 }
 
+// Called while this rank waits for NCCL's start: control's news come then.
+static _Thread_local comm *own;
+static status start_watched(void *context)
+{
+    const pair *p = context;
+    comm_record last;
+    char words[256];
+    const int count = comm_recorder_read(p->job->control_block, comm_rank(own), &last, 1);
+    if (count != 1 ||
+        strstr(comm_record_text(&last, words, sizeof(words)), "NCCL's start") == NULL ||
+        last.done_ns != 0) {
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "no record of the start");
+    }
+    if (p->way == WAY_START_LOST) comm_abort(own, ST_PEER_LOST, "rank 1 died by signal 9");
+    if (p->way != WAY_START_STOP) return ST_OK;
+    return fail_at(__FILE__, __LINE__, ST_STOPPED, "SIGTERM before the first step");
+}
+
 static status pair_work(pair *p, comm *c, device *d, device_stream *s, float *memory)
 {
     comm_group *g = NULL;
@@ -210,7 +233,11 @@ static status pair_work(pair *p, comm *c, device *d, device_stream *s, float *me
         (void)snprintf(p->text[rank], sizeof(p->text[rank]), "%.255s", error_last()->text);
         return ST_OK;
     }
-    TRY(comm_group_library_open(g));
+    own = c;
+    if (comm_group_library_open(g, &device_cuda, d) != ST_OK) {
+        (void)snprintf(p->text[rank], sizeof(p->text[rank]), "%.511s", error_last()->text);
+        return ST_OK;
+    }
     TRY(device_cuda.host_alloc(d, 4096, (void **)&pinned));
     for (int i = 0; i < 512; i++) pinned[i] = (float)(rank + 1);
     TRY(device_cuda.copy_in(s, memory, pinned, 2048, &posted));
@@ -287,15 +314,22 @@ static void pair_run(way w, const char *said[2], const char *rule)
                                      .gpus = 1,
                                      .run = nothing_run,
                                      .args_bytes = nothing_bytes};
+    const bool never = w == WAY_START_LATE || w == WAY_START_LOST || w == WAY_START_STOP;
     pair p = {.way = w, .driver = &driver, .nccl = &nccl};
     fixture_job job = {.ranks = 2,
-                       .deadline_ns = INT64_C(2) * 1000000000,
+                       .deadline_ns = INT64_C(1000000000) * (w == WAY_START_LATE ? 1 : 2),
                        .nccl = &nccl,
+                       .cancelled = never ? start_watched : NULL,
                        .body = pair_rank,
                        .context = &p};
     fake_driver_begin(&fake, &driver);
     fake_nccl_begin(&nccl);
+    fake_nccl_never_meet(never);
+    p.job = &job;
     fixture_run(&job);
+    fake_nccl_never_meet(false);
+    // Communicators that begin after all are given back.
+    while (never && fake_nccl_look().aborted < 2) host_real()->api->sleep_ns(host_real(), 1000000);
     for (int r = 0; r < 2; r++) {
         if (job.results[r].st != ST_OK) print_error("rank %d: %s\n", r, job.results[r].text);
         assert_int_equal(job.results[r].st, ST_OK);
@@ -400,6 +434,17 @@ static void the_watchdog_finds_later_errors(void **state)
     pair_run(WAY_ERROR, (const char *[]){"remote process exited", NULL}, NULL);
 }
 
+static void the_start_of_nccl_ends(void **state)
+{
+    (void)state;
+    static const char *late[] = {"s for rank 1; let the hosts", "NCCL_SOCKET_IFNAME"};
+    static const char *lost[] = {"rank 1 died by signal 9", "while NCCL started in group pair"};
+    static const char *stop[] = {"SIGTERM", "SIGTERM"};
+    pair_run(WAY_START_LATE, late, NULL);
+    pair_run(WAY_START_LOST, lost, NULL);
+    pair_run(WAY_START_STOP, stop, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,6 +455,7 @@ int main(void)
         cmocka_unit_test(plans_are_compared_before_the_first_step),
         cmocka_unit_test(a_lost_peer_ends_the_waits),
         cmocka_unit_test(the_watchdog_finds_later_errors),
+        cmocka_unit_test(the_start_of_nccl_ends),
         cmocka_unit_test(ranks_meet_on_their_streams),
         cmocka_unit_test(strict_sums_stay_with_the_host),
     };

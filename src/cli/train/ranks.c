@@ -309,6 +309,21 @@ static status cancelled(void *context)
     return fail(ST_STOPPED, "%s before all ranks had joined; nothing is lost", cli_signals_name());
 }
 
+// While ranks wait for NCCL's start: the same, and a signal to stop ends nothing that was trained.
+static status start_cancelled(void *context)
+{
+    cli_ranks *k = context;
+    if (atomic_load(&k->has_peer_failed)) return fail(ST_PEER_LOST, "another rank ended");
+    if (!cli_signals_asked()) return ST_OK;
+    return fail(ST_STOPPED, "%s before the first step; nothing is lost", cli_signals_name());
+}
+
+static const char *host_of(void *context, int rank)
+{
+    const cli_ranks *k = context;
+    return control_peer_of(k->job.c, rank)->host;
+}
+
 static void on_peer_failure(void *context)
 {
     cli_ranks *k = context;
@@ -453,6 +468,9 @@ static status comm_join(cli_context *cli, const run_config *r, const launch_plac
                                 .tuning = k->tuning,
                                 .control_block = k->control_block,
                                 .nccl = k->has_nccl ? &k->nccl : NULL,
+                                .cancelled = start_cancelled,
+                                .host_of = host_of,
+                                .watch_context = k,
                                 .peer = k->has_peers,
                                 .machine = self->machine,
                                 .host = self->host,

@@ -3,6 +3,7 @@
 #include "comm/nccl/nccl.h"
 
 #include "comm/args.h"
+#include "comm/nccl/start.h"
 #include "control/thread.h"
 
 #include <pthread.h>
@@ -66,18 +67,18 @@ static status id_share(comm_nccl *n, nccl_id *id)
     return comm_run(n->group, &args);
 }
 
-status comm_nccl_create(const nccl_library *library, comm_group *g, comm_nccl **out)
+status comm_nccl_create(const nccl_library *library, comm_group *g, const device_api *api,
+                        device *d, comm_nccl **out)
 {
     nccl_id id;
+    int result = 0;
     comm_nccl *n = calloc(1, sizeof(*n));
     if (n == NULL) return fail(ST_NO_MEMORY, "no memory for NCCL in group %s", comm_group_name(g));
     n->library = *library;
     n->group = g;
     status st = id_share(n, &id);
-    if (st == ST_OK) {
-        st = did(n, library->join(&n->handle, comm_group_size(g), id, comm_group_rank(g)),
-                 "the beginning", "a communicator");
-    }
+    if (st == ST_OK) st = comm_nccl_start(library, g, api, d, &id, &n->handle, &result);
+    if (st == ST_OK) st = did(n, result, "the beginning", "a communicator");
     if (st != ST_OK) {
         free(n);
         return st;
@@ -282,7 +283,7 @@ status comm_nccl_rows_create(const nccl_library *library, comm_group *g, const d
     rows->api = api;
     status st = api->stream_create(d, "rows", ROWS_STREAM, &rows->stream);
     if (st == ST_OK) st = api->event_create(d, &rows->done);
-    if (st == ST_OK) st = comm_nccl_create(library, g, &rows->nccl);
+    if (st == ST_OK) st = comm_nccl_create(library, g, api, d, &rows->nccl);
     if (st != ST_OK) {
         free(rows);
         return st;

@@ -26,8 +26,9 @@ extern "C" {
 
 typedef struct comm_nccl comm_nccl; // of a group
 
-// Collective over the group; the GPU's context is current in this thread.
-NODISCARD status comm_nccl_create(const nccl_library *library, comm_group *g, comm_nccl **out);
+// Collective over the group. It does not wait forever (comm/nccl/start.h).
+NODISCARD status comm_nccl_create(const nccl_library *library, comm_group *g, const device_api *api,
+                                  device *d, comm_nccl **out);
 // No operation of it is under way; NULL is legal.
 void comm_nccl_destroy(comm_nccl *n);
 // Whether NCCL does the operation on this device. The same on all ranks.

@@ -110,6 +110,11 @@ static status call(device_stream *s, device_host_fn fn, void *context, bool *pos
     return cuda_calls_post(s, fn, context, posted);
 }
 
+static status enter(device *base)
+{
+    return cuda_enter(device_of(base));
+}
+
 static void *stream_native(device_stream *s)
 {
     return s->handle;
@@ -483,6 +488,7 @@ const device_api device_cuda = {
     .name = "cuda",
     .create = create,
     .destroy = destroy,
+    .enter = enter,
     .fresh_is_zero = false,
     .hides_memory = true,
     .alloc = alloc,
