@@ -85,6 +85,16 @@ by_nccl() {
     says "uses no memory of the host" out ' by NCCL, 0 through the host'
     same "has the same bits" "$("$trireme" digest "nccl-$other")" "$("$trireme" digest "$other")"
 }
+# Ranks that cannot connect to each other: a report tells that they are in NCCL's start, and a signal ends it.
+unmet() { LD_LIBRARY_PATH=$library FAKE_NCCL_NEVER=1 exec "$trireme" train demo/config.yaml $keys $width run.dir="$dir/unmet" \
+    kernels.device=cuda layout.dp=2 comm.transport=nccl; }
+in_start() { [ "$("$trireme" hang-report unmet | grep -c "NCCL's start.*not done")" = 2 ]; }
+unmet >out 2>err </dev/null &
+unmet=$!
+code "NCCL's start: the report of a hang" 0 soon $unmet in_start
+kill "$unmet"
+wait "$unmet"
+same "ends at SIGTERM" $? 75
 FAKE_NVML_LOG=$dir/nvml FAKE_NVML=uncorrected=2 peers "ZeRO-3" zero layout.dp=2 layout.zero=3
 same "NVML is closed as often as it is opened" "$(tr -d s <nvml | wc -c)" "$(tr -d i <nvml | wc -c)"
 code "errors of a GPU's memory during a run" 0 grep -q '"event": "health", "rank": 1, "cause": "GPU: memory errors that ECC' \

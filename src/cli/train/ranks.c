@@ -315,7 +315,7 @@ static status start_cancelled(void *context)
     cli_ranks *k = context;
     if (atomic_load(&k->has_peer_failed)) return fail(ST_PEER_LOST, "another rank ended");
     if (!cli_signals_asked()) return ST_OK;
-    return fail(ST_STOPPED, "%s before the first step; nothing is lost", cli_signals_name());
+    return fail(ST_STOPPED, "%s while NCCL started; nothing is lost", cli_signals_name());
 }
 
 static const char *host_of(void *context, int rank)

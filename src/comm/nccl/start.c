@@ -159,7 +159,7 @@ static status start_wait(const comm_group *g, start *s)
         if (s->is_done || st != ST_OK) continue;
         const int64_t waited = comm_timeout_waited(&timer, h->api->monotonic_ns(h));
         st = news_check(g);
-        if (st != ST_OK) note("while NCCL started in group %s", g->name);
+        if (st != ST_OK && st != ST_STOPPED) note("while NCCL started in group %s", g->name);
         if (st == ST_OK && waited >= g->owner->config.deadline_ns) st = timed_out(g, waited);
     }
     return st;
