@@ -142,9 +142,9 @@ typedef struct comm_config {
     // NCCL posts operations on device memory, in groups that open it (comm_group_library_open);
     // borrowed. NULL: the transport does all.
     const struct nccl_library *nccl;
-    // For waits outside the transport, as that for NCCL's start: an error if the rank shall not wait
-    // on, for example after a stop signal, and the name of a rank's host. NULL: nothing ends such a
-    // wait before its deadline, and hosts have no names.
+    // For waits outside the transport, as that for NCCL's start: an error if the rank shall wait no
+    // longer, for example after a stop signal, and the name of a rank's host. NULL: nothing ends
+    // such a wait before its deadline, and hosts have no names.
     status (*cancelled)(void *context);
     const char *(*host_of)(void *context, int rank);
     void *watch_context;

@@ -30,9 +30,9 @@ struct comm {
     comm_group *world;
     comm_group *groups; // all but the world
     pthread_mutex_t lock;
-    bool failed; // some group is dead
+    bool failed;          // some group is dead
     error_record aborted; // by comm_abort, under the lock; ST_OK: it was not
-    int splits;  // so far
+    int splits;           // so far
     // Number of posted operations in progress, and the time with any in progress.
     int under_way;
     int64_t busy_since, busy_ns;

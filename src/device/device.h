@@ -106,8 +106,8 @@ typedef struct device_api {
     // Makes the device that of the calling thread, for libraries that look for one. NULL: there are
     // none.
     status (*enter)(device *d);
-    bool fresh_is_zero;         // alloc returns zeroed memory; debug builds: false
-    bool hides_memory;          // not even functions of `call` can touch the memory
+    bool fresh_is_zero; // alloc returns zeroed memory; debug builds: false
+    bool hides_memory;  // not even functions of `call` can touch the memory
     // Allocates memory in few large pieces (the plan's arena), aligned to 4096. Debug builds fill
     // it with 0xFF bytes (NaN in every floating-point type).
     status (*alloc)(device *d, int64_t bytes, void **out);

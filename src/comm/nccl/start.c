@@ -1,5 +1,5 @@
 // Starts a communicator of NCCL without a wait that nothing ends. ncclCommInitRank returns when all
-// ranks have connected to each other, which is never if a firewall or the wrong network card lies
+// ranks have connected to each other, which is never if a firewall or the wrong interface lies
 // between them. So a thread of its own makes the call, and the caller waits with the deadline of
 // the other waits, for a stop signal, and for news of a lost rank. Then it leaves the thread to
 // itself, which gives the communicator back if the call ever returns.
@@ -8,8 +8,8 @@
 // such a communicator stays so: newer versions then start a thread for each group of operations,
 // which the plan's thread would have to wait for. Operations of a step are to cost no thread.
 //
-// Meanwhile the flight recorder has an operation that is not done, by which a report of a hang tells
-// where the rank is, and by which the other ranks of the host see that it has come.
+// Meanwhile the flight recorder has an operation that is not done, by which a report of a hang
+// tells where the rank is, and by which the other ranks of the host see that it has come.
 #include "comm/nccl/start.h"
 
 #include "comm/comm_internal.h"
@@ -121,12 +121,12 @@ static status timed_out(const comm_group *g, int64_t waited)
     return fail(
         ST_TIMEOUT,
         "NCCL's start of group %s waited %.1f s for %s; let the hosts connect to each other "
-        "on all ports (firewall), name their network card in NCCL_SOCKET_IFNAME, and see "
+        "on all ports (firewall), name their network interface in NCCL_SOCKET_IFNAME, and see "
         "with NCCL_DEBUG=INFO which connection is missing",
         g->name, (double)waited / 1e9, awaited);
 }
 
-// What ends the wait but NCCL.
+// An error if something other than NCCL ends the wait.
 static status news_check(const comm_group *g)
 {
     comm *c = g->owner;
