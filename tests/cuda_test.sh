@@ -60,6 +60,7 @@ near "has the CPU's losses within bf16" cpu8 gpu8 0.02
 code "ZeRO-3" 0 gpu zero layout.dp=2 layout.zero=3
 near "has the losses of one rank" gpu32 zero 0.00001
 says "tells how its communications travel" out 'through the host.* memory .comm.transport = peer or nccl spares that'
+says "tells that its ranks share a GPU" out '2 ranks share one GPU'
 # The same collectives without the host's memory: GPUs read each other's. dp and tp too at night.
 peers() { # NAME RUN KEYS...: RUN is the same through the host; "": it is run here
     local name=$1 other=$2
@@ -112,6 +113,14 @@ done
 FAKE_NVML=slice LD_LIBRARY_PATH=$library code "a slice by MIG" 0 "$trireme" doctor
 tr -s ' \n' ' ' <out >told
 says "is named" told 'MIG-00fafafa-fafa-fafa-fafa-fafafafafafa: a slice by MIG'
+CUDA_VISIBLE_DEVICES='' LD_LIBRARY_PATH=$library code "a variable that hides all GPUs" 0 "$trireme" doctor
+tr -s ' \n' ' ' <out >told
+says "is named" told 'CUDA_VISIBLE_DEVICES="" hides all GPUs'
+mkdir broken
+: >broken/libcuda.so.1
+LD_LIBRARY_PATH=$dir/broken code "a driver that is broken" 0 "$trireme" doctor
+tr -s ' \n' ' ' <out >told
+says "has the loader's words" told 'cannot be loaded: .*file too short; training will use the CPU'
 FAKE_NVML=bare LD_LIBRARY_PATH=$library code "a GPU that tells little" 0 "$trireme" doctor
 FAKE_NVML=dead LD_LIBRARY_PATH=$library code "NVML without a driver" 0 "$trireme" doctor
 says "is told" out 'errors of memory and throttling of the GPUs'

@@ -12,6 +12,10 @@ extern "C" {
 // or to data: both have the same size on every system that has dlsym. False: it is not there.
 bool library_find(void *library, const char *name, void *out);
 
+// Loads a library, whose symbols stay its own, for as long as the process runs. NULL: *why is NULL
+// if there is no such file, or else the loader's own text, which the next load overwrites.
+void *library_load(const char *name, const char **why);
+
 #ifdef __cplusplus
 }
 #endif

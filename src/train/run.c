@@ -329,6 +329,7 @@ static status started(session *s, const config *c, const char *config_text)
                       .tuning = all != NULL ? comm_tuning(all) : NULL,
                       .level = level,
                       .outside_bytes = s->options.outside_bytes,
+                      .gpu_ranks = s->gpu_ranks_most,
                       .ways = exec_ways_of(s->job.e, largest_plan(&s->plans)),
                       .flops_per_token = s->flops_per_token,
                       .peak_flops = s->peak_flops};

@@ -23,7 +23,8 @@ typedef struct session {
     decoder_spec spec;
     assemble_plans plans;
     train_ranks ranks;
-    int64_t gpu_ranks; // that have this rank's GPU; 0: it has none
+    int64_t gpu_ranks;      // that have this rank's GPU; 0: it has none
+    int64_t gpu_ranks_most; // that have one GPU, of all ranks
     train_job job;
     train_folder folder;
     train_loader *loader;

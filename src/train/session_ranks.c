@@ -42,13 +42,18 @@ status session_gpu_find(session *s)
     const int place = s->ranks.all != NULL ? comm_local_rank(s->ranks.all) : 0;
     char id[DEVICE_GPU_ID_BYTES];
     uint64_t own = 0, *each = NULL;
-    s->gpu_ranks = 0;
+    s->gpu_ranks = s->gpu_ranks_most = 0;
     if (s->r->kernels.device != RUN_DEVICE_CUDA) return ST_OK;
     device_cuda_id(place, id);
     if (id[0] != '\0') own = hash64(id, (int64_t)strlen(id), 1);
     TRY(arena_new(s->a, ranks, &each));
     TRY(session_gather(s, &own, each, (int64_t)sizeof(own), "GPUs of the ranks"));
-    for (int64_t i = 0; i < ranks && own != 0; i++) s->gpu_ranks += each[i] == own;
+    for (int64_t i = 0; i < ranks; i++) {
+        int64_t same = 0;
+        for (int64_t k = 0; k < ranks; k++) same += each[i] != 0 && each[k] == each[i];
+        if (each[i] == own) s->gpu_ranks = same;
+        s->gpu_ranks_most = max_i64(s->gpu_ranks_most, same);
+    }
     return ST_OK;
 }
 

@@ -34,6 +34,7 @@ typedef struct train_start {
     const char *level;              // kernel level
     int64_t outside_bytes;          // predicted for a GPU's context, code and libraries; 0: none
     exec_ways ways;                 // of the communications of a step on a GPU
+    int64_t gpu_ranks;              // that share one GPU, the most of any; 0: not known
     double flops_per_token, peak_flops;
     const char *warnings; // lines about settings and data, of a dry run; NULL: none
 } train_start;

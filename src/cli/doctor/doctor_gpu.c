@@ -1,6 +1,8 @@
 // NVIDIA GPUs: the driver, the kernels of this build, the library of products, and the health of
 // each GPU as NVML tells it.
 #include "cli/doctor/doctor.h"
+
+#include "base/library.h"
 #include "cli/gpu_text.h"
 #include "cli/gpus.h"
 #include "device/cuda/cublaslt.h"
@@ -118,15 +120,32 @@ static status slurm_find(const doctor *d, doctor_finding *f)
     return said != NULL ? doctor_found(d, f, "%s", said) : ST_OK;
 }
 
+// Says why training will use the CPU: there is no driver, it is broken, or a variable hides all
+// GPUs from it.
+static status none_found(const doctor *d, doctor_finding *f)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *why = NULL;
+    const bool has_driver = library_load("libcuda.so.1", &why) != NULL;
+    TRY(doctor_found(d, f, "no device"));
+    if (has_driver && visible != NULL) {
+        return doctor_costs(d, f, DOCTOR_WARN,
+                            "CUDA_VISIBLE_DEVICES=\"%s\" hides all GPUs from NVIDIA's driver, so "
+                            "training will use the CPU; unset it, or name GPUs that there are",
+                            visible);
+    }
+    if (why != NULL) {
+        return doctor_costs(d, f, DOCTOR_WARN,
+                            "NVIDIA's driver cannot be loaded: %s; training will use the CPU", why);
+    }
+    return doctor_costs(d, f, DOCTOR_WARN, "training will use the CPU");
+}
+
 status doctor_cuda(const doctor *d, doctor_finding *f)
 {
     char version[256];
     TRY(slurm_find(d, f));
     const int devices = doctor_entries("/dev", "nvidia");
-    if (devices == 0 && !driver_sees_gpu()) {
-        TRY(doctor_found(d, f, "no device"));
-        return doctor_costs(d, f, DOCTOR_WARN, "training will use the CPU");
-    }
+    if (devices == 0 && !driver_sees_gpu()) return none_found(d, f);
     TRY(doctor_found(d, f, "%d device%s", devices, text_plural(devices, "s")));
     doctor_file("/proc/driver/nvidia/version", version, sizeof(version));
     // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build"

@@ -272,6 +272,13 @@ status run_log_print_start(const train_start *s, text *out)
     }
     TRY(recompute_print(r, m, out));
     TRY(copies_print(r, out));
+    if (s->gpu_ranks > 1) {
+        TRY(text_add(
+            out,
+            "gpus     %lld ranks share one GPU, its memory and its time; with a GPU for each "
+            "rank steps would be faster\n",
+            (long long)s->gpu_ranks));
+    }
     TRY(ways_print(r, &s->ways, out));
     TRY(text_add(out, "data     %s   tokenizer %s   order seed %lld\n", s->data_about, s->tokenizer,
                  (long long)r->train.seed));

@@ -3,12 +3,16 @@
 
 #include "base/library.h"
 
-#include <dlfcn.h>
-
 status nccl_library_open(nccl_library *out)
 {
     int version = 0;
-    void *const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    const char *why = NULL;
+    void *const library = library_load("libnccl.so.2", &why);
+    if (library == NULL && why != NULL) {
+        return fail(
+            ST_UNSUPPORTED,
+            "NCCL cannot be loaded: %s; install libnccl2 anew, or set comm.transport = auto", why);
+    }
     if (library == NULL) {
         return fail(ST_UNSUPPORTED,
                     "NCCL (libnccl.so.2) is not on this machine; apt install libnccl2, or set "

@@ -3,7 +3,6 @@
 
 #include "base/library.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,24 +32,37 @@ status cuda_check(const cuda_driver *c, cuda_result r, const char *what)
                 name, r, text);
 }
 
+static status no_gpu(void)
+{
+    return fail(ST_DEVICE, "NVIDIA's driver sees no GPU; CUDA_VISIBLE_DEVICES may hide them");
+}
+
 status cuda_driver_open(cuda_driver *out)
 {
     int version = 0, count = 0;
-    void *const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    const char *why = NULL;
+    void *const library = library_load("libcuda.so.1", &why);
+    if (library == NULL && why != NULL) {
+        return fail(ST_DEVICE,
+                    "NVIDIA's driver cannot be loaded: %s; install the driver anew, or set "
+                    "kernels.device = cpu",
+                    why);
+    }
     if (library == NULL) {
         return fail(ST_DEVICE, "NVIDIA's driver is not on this machine: the loader does not find "
                                "libcuda.so.1; install the driver, or set kernels.device = cpu");
     }
     TRY(functions_find(library, out));
-    TRY(cuda_check(out, out->init(0), "NVIDIA's driver does not start"));
+    const cuda_result begun = out->init(0);
+    if (begun == CUDA_NO_DEVICE) return no_gpu();
+    TRY(cuda_check(out, begun, "NVIDIA's driver does not start"));
     TRY(cuda_check(out, out->version(&version), "NVIDIA's driver does not tell its version"));
     if (version < OLDEST_VERSION) {
         return fail(ST_DEVICE, "NVIDIA's driver is of CUDA %d.%d; install one of 12.0 or later",
                     version / 1000, version % 1000 / 10);
     }
     TRY(cuda_gpu_count(out, &count));
-    if (count > 0) return ST_OK;
-    return fail(ST_DEVICE, "NVIDIA's driver sees no GPU; CUDA_VISIBLE_DEVICES may hide them");
+    return count > 0 ? ST_OK : no_gpu();
 }
 
 // ---- GPUs ---------------------------------------------------------------------------------------
