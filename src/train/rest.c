@@ -19,13 +19,14 @@ typedef struct rest_row {
     train_rest *all;
     int64_t row, bytes;
     dtype type;
-    kern_tile *tiles;    // [kern_seal_tiles]
-    bool is_residual;    // of compression, which a collective reads and writes
-    bool is_sealed;      // the row has had this hash since it was written
-    bool is_wanted;      // its hash is checked in steps
-    bool is_written;     // some plan writes it
-    bool is_completed;   // by a collective, or piece by piece: no single node has written all
-    bool is_in_pass;     // all plans that write it do so by one update, which takes its seal
+    kern_tile *tiles;  // [kern_seal_tiles]
+    bool is_residual;  // of compression, which a collective reads and writes
+    bool is_sealed;    // the row has had this hash since it was written
+    bool is_wanted;    // its hash is checked in steps
+    bool is_written;   // some plan writes it
+    bool is_completed; // by a collective, or piece by piece: no single node has written all
+    bool is_unchecked; // a collective writes it before any node does, as where a rank updates none
+    bool is_in_pass;   // all plans that write it do so by one update, which takes its seal
     const char *in_step; // the bytes in a step: in the device's memory, or in the copy
     char *copy;          // of the row in a step, if the host cannot touch the device's memory
 } rest_row;
@@ -420,7 +421,8 @@ static bool has_master(const plan_table *run, const plan_tensor *t)
 static bool is_wanted(const train_rest *r, const rest_row *w)
 {
     const plan_tensor *t = &r->run->tensors[w->row];
-    return w->is_in_pass || !r->is_compared[w->row] || w->is_completed || has_master(r->run, t);
+    return !w->is_unchecked &&
+           (w->is_in_pass || !r->is_compared[w->row] || w->is_completed || has_master(r->run, t));
 }
 
 static status plans_read(train_rest *r, arena *a, const train_rest_config *c)
@@ -436,6 +438,7 @@ static status plans_read(train_rest *r, arena *a, const train_rest_config *c)
             w->is_in_pass = w->is_in_pass && (!is_written || is_one_pass(&writes[k]));
             w->is_written = w->is_written || is_written;
             w->is_completed = w->is_completed || writes[k].is_completed;
+            w->is_unchecked = w->is_unchecked || (is_written && writes[k].before.action < 0);
         }
     }
     for (int64_t k = 0; k < r->run->count; k++) {

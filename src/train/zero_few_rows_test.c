@@ -34,6 +34,7 @@ static int settings_of(const layout *l, const char *order, const char *more, con
     out[n++] = order;
     if (strcmp(order, strict) == 0) out[n++] = "determinism.tp_shards=2";
     if (more != NULL) out[n++] = more;
+    if (l->ranks > 1) out[n++] = "sdc.digests=1";
     for (int i = 0; i < KEYS && l->keys[i] != NULL; i++) out[n++] = l->keys[i];
     return n;
 }
@@ -41,7 +42,7 @@ static int settings_of(const layout *l, const char *order, const char *more, con
 static status layout_run(const char *name, const layout *l, const char *order, const char *more,
                          int64_t stop_after, run_seen *seen, hash128 *out)
 {
-    const char *settings[COMMON + 3 + KEYS];
+    const char *settings[COMMON + 4 + KEYS];
     const int n = settings_of(l, order, more, settings);
     *seen = (run_seen){.stop_after = stop_after};
     if (l->ranks == 1) return test_run(name, settings, n, "auto", seen, out);
