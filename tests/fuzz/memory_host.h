@@ -107,6 +107,13 @@ static status memory_size(file *f, int64_t *out)
     return ST_OK;
 }
 
+static inline status memory_truncate(file *f, int64_t bytes)
+{
+    ASSERT(bytes >= 0 && bytes <= f->count);
+    f->count = bytes;
+    return ST_OK;
+}
+
 static status memory_forget(file *f)
 {
     (void)f;
@@ -141,6 +148,7 @@ static const host_api memory_api = {
     .file_sync = memory_forget,
     .file_forget = memory_forget,
     .file_size = memory_size,
+    .file_truncate = memory_truncate,
     .file_map = memory_map,
     .file_close = memory_close,
     .path_info = memory_info,
