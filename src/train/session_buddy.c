@@ -242,11 +242,6 @@ static void damage_say(const session *s, const ckpt_shard *k, bool is_damaged, c
                 whose, comm_rank(s->ranks.all));
 }
 
-static ckpt_entry entry_of(const ckpt_shard *k)
-{
-    return k->used > 0 ? ckpt_shard_entry(k) : (ckpt_entry){.step = -1};
-}
-
 // Whether a loss came while copies of the state that was loaded were made: some rank has its own
 // piece, and had still to get another rank's. Collective.
 static status is_cut_short(const session *s, const train_process *b, const ckpt_entry *loaded,
@@ -254,7 +249,7 @@ static status is_cut_short(const session *s, const train_process *b, const ckpt_
 {
     *out = 0;
     for (int i = 0; i < GENERATIONS; i++) {
-        const ckpt_entry own = entry_of(&b->own[i]);
+        const ckpt_entry own = ckpt_shard_entry(&b->own[i]);
         const bool is_half = own.step == loaded->step && own.fork == loaded->fork;
         const ckpt_shard *other = &b->lone[(i + 1) % GENERATIONS];
         if (is_half && b->lone[i].used == 0 && other->used > 0) *out = 1;
@@ -270,7 +265,7 @@ static void generation_choose(train_process *b, const ckpt_entry *loaded, bool i
     for (int i = 0; i < GENERATIONS; i++) {
         ckpt_shard *both[] = {&b->own[i], &b->lone[i]};
         for (int k = 0; k < COUNT_OF(both); k++) {
-            const ckpt_entry e = entry_of(both[k]);
+            const ckpt_entry e = ckpt_shard_entry(both[k]);
             if (e.step < 0 || e.fork != loaded->fork) continue;
             if (e.step > loaded->step) both[k]->used = 0;
             if (is_cut ? e.step < loaded->step : e.step == loaded->step) {
@@ -304,7 +299,7 @@ status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry
     int is_cut = 0;
     TRY(is_cut_short(s, b, &found.entry, &is_cut));
     generation_choose(s->memory.order->process, &found.entry, is_cut != 0);
-    s->buddy.is_due = found.needy > 0 && s->buddy.route->is_lone;
+    s->buddy.is_due = (found.needy > 0 || is_cut != 0) && s->buddy.route->is_lone;
     s->fork = max_i64(s->fork, found.entry.fork);
     const int64_t step = found.entry.step;
     s->saved_step = saved != NULL && saved->step == step ? step : -1; // on the disk
