@@ -370,14 +370,9 @@ static void await_join(control *c)
     const control_config *g = &c->config;
     // OVER may be the end of one connection of several; the thread decides whether it tries again.
     while (!c->is_over && control_member_state(c->m) != CONTROL_RUNNING) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += CANCEL_MS * INT64_C(1000000);
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
         if (g->cancelled == NULL || c->is_closing) {
             (void)pthread_cond_wait(&c->changed, &c->lock);
-        } else if (pthread_cond_timedwait(&c->changed, &c->lock, &until) == ETIMEDOUT) {
+        } else if (!control_condition_wait(&c->changed, &c->lock, CANCEL_MS * INT64_C(1000000))) {
             const status st = g->cancelled(g->context);
             if (st != ST_OK) cancel(c, st);
         }

@@ -231,6 +231,17 @@ int control_thread_start(pthread_t *thread, void *(*run)(void *), void *context)
     return error;
 }
 
+bool control_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t wait_ns)
+{
+    static const int64_t second_ns = 1000000000;
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    const int64_t ns = until.tv_nsec + wait_ns;
+    until.tv_sec += (time_t)(ns / second_ns);
+    until.tv_nsec = (long)(ns % second_ns);
+    return pthread_cond_clockwait(condition, lock, CLOCK_MONOTONIC, &until) == 0;
+}
+
 static status server_init(control_server *s)
 {
     const control_server_config *c = &s->config;

@@ -1,36 +1,17 @@
 // A lock and a condition; an answer that memory is short for ends early.
 #include "serve/exchange.h"
 
+#include "control/thread.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-void serve_condition_init(pthread_cond_t *condition)
-{
-    pthread_condattr_t monotonic;
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(condition, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
-}
-
-bool serve_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t wait_ns)
-{
-    static const int64_t second_ns = 1000000000;
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    const int64_t ns = until.tv_nsec + wait_ns;
-    until.tv_sec += (time_t)(ns / second_ns);
-    until.tv_nsec = (long)(ns % second_ns);
-    return pthread_cond_timedwait(condition, lock, &until) == 0;
-}
 
 status exchange_create(exchange **out)
 {
     exchange *x = calloc(1, sizeof(*x));
     if (x == NULL) return fail(ST_NO_MEMORY, "no memory for a request");
     (void)pthread_mutex_init(&x->lock, NULL);
-    serve_condition_init(&x->changed);
+    (void)pthread_cond_init(&x->changed, NULL);
     x->holders = 1;
     *out = x;
     return ST_OK;
@@ -122,7 +103,7 @@ int64_t exchange_take(exchange *x, int64_t wait_ns, char *out, int64_t count)
     bool in_time = true;
     (void)pthread_mutex_lock(&x->lock);
     while (!is_due(x) && (in_time || count < length)) {
-        in_time = serve_condition_wait(&x->changed, &x->lock, wait_ns);
+        in_time = control_condition_wait(&x->changed, &x->lock, wait_ns);
     }
     const bool waits = !is_due(x);
     const int64_t n = waits ? length : min_i64(count, x->answer.count - x->sent);

@@ -40,11 +40,6 @@ typedef struct exchange {
     struct exchange *next; // in the queue
 } exchange;
 
-// A condition whose waits end after a time, whatever becomes of the clock of the day.
-void serve_condition_init(pthread_cond_t *condition);
-// Waits for the condition, with the lock, for so long at most. False: the time is over.
-bool serve_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t wait_ns);
-
 NODISCARD status exchange_create(exchange **out); // with one holder
 void exchange_hold(exchange *x);
 void exchange_drop(exchange *x); // the last holder frees it

@@ -1,4 +1,5 @@
 // The model's thread: requests in their order, slots, a token for each sequence in turn.
+#include "control/thread.h"
 #include "serve/job.h"
 
 static int64_t now_ns(const serve *s)
@@ -17,7 +18,7 @@ status serve_open(const host *h, arena *a, const serve_model *model, const serve
     s->begin_unix_s = h->api->unix_ns(h) / 1000000000;
     TRY(arena_new(a, infer_slots(model->g), &s->slots));
     (void)pthread_mutex_init(&s->lock, NULL);
-    serve_condition_init(&s->changed);
+    (void)pthread_cond_init(&s->changed, NULL);
     TRY(arena_create("event", EVENT_BYTES_MAX, &s->event));
     const status st = serve_http_open(s, a, &s->http);
     if (st != ST_OK) arena_destroy(s->event);
@@ -127,7 +128,7 @@ static exchange *next_request(serve *s)
     enum { WAIT_NS = 100000000 };
     exchange *x = NULL;
     (void)pthread_mutex_lock(&s->lock);
-    if (is_idle(s)) (void)serve_condition_wait(&s->changed, &s->lock, WAIT_NS);
+    if (is_idle(s)) (void)control_condition_wait(&s->changed, &s->lock, WAIT_NS);
     x = s->first;
     if (x != NULL) {
         s->first = x->next;

@@ -362,12 +362,7 @@ static void *watch_run(void *context)
     comm_nccl_watch *w = context;
     (void)pthread_mutex_lock(&w->lock);
     while (!w->stop) {
-        struct timespec at;
-        (void)clock_gettime(CLOCK_MONOTONIC, &at);
-        at.tv_nsec += EVERY_MS * 1000000L;
-        at.tv_sec += at.tv_nsec / 1000000000;
-        at.tv_nsec %= 1000000000;
-        (void)pthread_cond_clockwait(&w->changed, &w->lock, CLOCK_MONOTONIC, &at);
+        (void)control_condition_wait(&w->changed, &w->lock, EVERY_MS * INT64_C(1000000));
         for (comm_nccl *n = w->first; n != NULL && !w->stop; n = n->next) {
             const status st = comm_nccl_check(n);
             if (st == ST_OK) continue;

@@ -150,12 +150,7 @@ static status start_wait(const comm_group *g, start *s)
     comm_timeout_begin(&timer, h->api->monotonic_ns(h));
     (void)pthread_mutex_lock(&s->lock);
     while (!s->is_done && (st == ST_OK || !s->has_device)) {
-        struct timespec at;
-        (void)clock_gettime(CLOCK_MONOTONIC, &at);
-        at.tv_nsec += LOOK_MS * 1000000L;
-        at.tv_sec += at.tv_nsec / 1000000000;
-        at.tv_nsec %= 1000000000;
-        (void)pthread_cond_clockwait(&s->changed, &s->lock, CLOCK_MONOTONIC, &at);
+        (void)control_condition_wait(&s->changed, &s->lock, LOOK_MS * INT64_C(1000000));
         if (s->is_done || st != ST_OK) continue;
         const int64_t waited = comm_timeout_waited(&timer, h->api->monotonic_ns(h));
         st = news_check(g);
