@@ -53,18 +53,11 @@ static status did(const comm_nccl *n, int result, const char *what, const char *
 // ---- a communicator -----------------------------------------------------------------------------
 static status id_share(comm_nccl *n, nccl_id *id)
 {
-    const int rank = comm_group_rank(n->group);
     *id = (nccl_id){{0}};
-    if (rank == 0) TRY(did(n, n->library.id_make(id), "the number", "a communicator"));
-    const comm_item item = {.in = rank == 0 ? id : NULL, .out = id, .count = (int64_t)sizeof(*id)};
-    const comm_args args = {.op = COLLECTIVE_BROADCAST,
-                            .type = DTYPE_U8,
-                            .items = &item,
-                            .item_count = 1,
-                            .tensor = "NCCL's number of a communicator",
-                            .site = __func__,
-                            .step = -1};
-    return comm_run(n->group, &args);
+    if (comm_group_rank(n->group) == 0)
+        TRY(did(n, n->library.id_make(id), "the number", "a communicator"));
+    return comm_pass(n->group, COLLECTIVE_BROADCAST, 0, id, (int64_t)sizeof(*id),
+                     "NCCL's number of a communicator", __func__);
 }
 
 status comm_nccl_create(const nccl_library *library, comm_group *g, const device_api *api,
