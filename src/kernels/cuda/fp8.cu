@@ -180,9 +180,10 @@ DEV_KERNEL(cuda_fp8_operand, cuda_fp8_args, CUDA_THREADS)
     fp8_round(&a, &at, false, tile);
 }
 
-// The piece of a block of threads, in the rows or the matrix of one expert; false: there is none.
-DEV_INLINE bool fp8_experts_begin(const cuda_fp8_experts_args *a, cuda_fp8_args *of, fp8_place *at,
-                                  int64_t *expert)
+// Rounds the piece of a block of threads, in the rows or the matrix of one expert; false: there is
+// none.
+DEV_INLINE bool fp8_experts_round(const cuda_fp8_experts_args *a, bool codes, fp8_tile *tile,
+                                  cuda_fp8_args *of, fp8_place *at, int64_t *expert)
 {
     int64_t index = dev_block(1);
     const group_rows rows = groups_find(&a->groups, FP8_SIDE, &index);
@@ -194,6 +195,8 @@ DEV_INLINE bool fp8_experts_begin(const cuda_fp8_experts_args *a, cuda_fp8_args 
     at->rows = dev_min(FP8_SIDE, rows.count - index * FP8_SIDE);
     at->columns = dev_min(FP8_SIDE, of->in.columns - at->column);
     *expert = rows.expert;
+    fp8_exponents(of, at, tile);
+    fp8_round(of, at, codes, tile);
     return true;
 }
 
@@ -203,9 +206,7 @@ DEV_KERNEL(cuda_fp8_experts, cuda_fp8_experts_args, CUDA_THREADS)
     cuda_fp8_args of;
     fp8_place at;
     int64_t expert = 0;
-    if (!fp8_experts_begin(&a, &of, &at, &expert)) return;
-    fp8_exponents(&of, &at, tile);
-    fp8_round(&of, &at, false, tile);
+    (void)fp8_experts_round(&a, false, tile, &of, &at, &expert);
 }
 
 // Codes; every block of an expert writes the same factor.
@@ -215,9 +216,7 @@ DEV_KERNEL(cuda_fp8_experts_codes, cuda_fp8_experts_args, CUDA_THREADS)
     cuda_fp8_args of;
     fp8_place at;
     int64_t expert = 0;
-    if (!fp8_experts_begin(&a, &of, &at, &expert)) return;
-    fp8_exponents(&of, &at, tile);
-    fp8_round(&of, &at, true, tile);
+    if (!fp8_experts_round(&a, true, tile, &of, &at, &expert)) return;
     if (dev_thread() == 0) of.scales[expert] = fp8_power(-tile->exponent[0]);
     dev_barrier();
     fp8_codes_store(&of, &at, tile);
