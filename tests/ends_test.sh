@@ -5,15 +5,7 @@
 set -u
 . tests/support/named.sh
 cd "$dir" || exit 1
-for _ in $(seq 300); do echo "the oar and the ship went out by night and the crew sang"; done >text.txt
-cat >c.yaml <<'Y'
-model: {preset: tiny, layers: 1, dim: 32, heads: 2}
-data: {train: text.txt, tokenizer: bytes, valid: 0}
-train: {steps: 2, seq: 32, global_batch: 4}
-eval: {every: 0}
-checkpoint: {every: 0}
-kernels: {threads: 1}
-Y
+small_run >c.yaml
 train() { # NAME KEY...
     timeout 600 "$trireme" train c.yaml run.dir="$dir/$1" "${@:2}"
 }

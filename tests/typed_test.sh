@@ -4,16 +4,7 @@
 set -u
 . tests/support/named.sh
 cd "$dir" || exit 1
-for _ in $(seq 100); do echo "the oar and the ship went out by night and the crew sang"; done >text.txt
-cat >c.yaml <<'Y'
-run: {dir: r}
-model: {preset: tiny, layers: 1, dim: 32, heads: 2}
-data: {train: text.txt, tokenizer: bytes, valid: 0}
-train: {steps: 2, seq: 32, global_batch: 4}
-eval: {every: 0}
-checkpoint: {every: 0}
-kernels: {threads: 1}
-Y
+{ small_run; echo "run: {dir: r}"; } >c.yaml
 code "train" 0 "$trireme" train c.yaml --quiet
 mark() { printf '\xef\xbb\xbf'; sed 's/$/\r/'; }
 wide() { printf '\xff\xfe'; iconv -f utf-8 -t utf-16le; }

@@ -189,10 +189,7 @@ static void processes_watch(soak *s, int h)
     for (int k = 0; k < SLOTS; k++) {
         const int n = h * SLOTS + k;
         process *p = &s->processes[n];
-        if (!p->is_alive && s->now >= p->starts_at) {
-            *p = (process){.is_alive = true};
-            for (int g = 0; g < GENERATIONS; g++) p->own[g] = p->lone[g] = no_piece;
-        }
+        p->is_alive = p->is_alive || s->now >= p->starts_at;
         if (p->of == NULL || l->is_cut || p->of->number > s->breaks) continue;
         // The leader has asked all ranks to leave; one that does not is ended.
         if (p->left_at == 0) p->left_at = s->now;

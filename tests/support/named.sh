@@ -27,6 +27,18 @@ refuses() {
     code "refuses: $2" "$1" "${@:3}"
     says "refuses: $2: says why" err "$2"
 }
+# small_run: writes text.txt, and prints the configuration of a run of two steps on it
+small_run() {
+    for _ in $(seq 300); do echo "the oar and the ship went out by night and the crew sang"; done >text.txt
+    cat <<'Y'
+model: {preset: tiny, layers: 1, dim: 32, heads: 2}
+data: {train: text.txt, tokenizer: bytes, valid: 0}
+train: {steps: 2, seq: 32, global_batch: 4}
+eval: {every: 0}
+checkpoint: {every: 0}
+kernels: {threads: 1}
+Y
+}
 # digest RUN, arena RUN: the digest of a run in $dir, and the bytes of its arena
 digest() { "$trireme" digest "$dir/$1" 2>&1; }
 arena() { sed -n 's/.*"arena_bytes": \([0-9]*\).*/\1/p' "$dir/$1/run.json" | head -1; }
